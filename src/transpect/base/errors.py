@@ -16,6 +16,8 @@ class TranspectError(Exception):
         remedy: what to do, as a sentence.
         file: the file where the value was read.
         line: its 1-based line in that file.
+
+    ``path`` is the dotted path of the value in a configuration, as a tuple, where there is one.
     """
 
     def __init__(
@@ -28,6 +30,7 @@ class TranspectError(Exception):
         line: int | None = None,
     ) -> None:
         self.rule, self.value, self.remedy, self.file, self.line = rule, value, remedy, file, line
+        self.path: tuple[str, ...] = ()
         super().__init__(rule)
 
     def __str__(self) -> str:
