@@ -1,0 +1,212 @@
+"""House rules that a reader relies on, read off the syntax trees of the sources."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "transpect"
+FILES = sorted(SRC.rglob("*.py"))
+MAX_LINES = 400
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(SRC))
+
+
+def tree_of(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def dotted(node: ast.AST) -> str:
+    """``torch.load`` for the expression ``torch.load``; empty for what is not a chain of names."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""
+
+
+# Each rule takes a file's name inside the package and its tree, and yields (line, what is wrong).
+Faults = Iterator[tuple[int, str]]
+
+DANGEROUS_IMPORTS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+DANGEROUS_NAMES = {"eval", "exec", "__import__", "torch.load", "torch.save", "yaml.unsafe_load", "yaml.full_load"} | {
+    f"yaml.{loader}" for loader in ("Loader", "FullLoader", "UnsafeLoader")
+}
+
+
+def no_code_from_data(_name: str, tree: ast.Module) -> Faults:
+    """Data never runs as code: no pickle, no torch.load or torch.save, no eval, no YAML tags that build objects."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name.split(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [(node.module or "").split(".")[0]]
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from ((node.lineno, f"imports {name}") for name in sorted(names & DANGEROUS_NAMES))
+        else:
+            modules = []
+        yield from ((node.lineno, f"imports {module}") for module in modules if module in DANGEROUS_IMPORTS)
+        if isinstance(node, ast.Name | ast.Attribute) and dotted(node) in DANGEROUS_NAMES:
+            yield node.lineno, f"uses {dotted(node)}"
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and getattr(node.value, "value", True):
+            yield node.value.lineno, "allows pickle"
+
+
+def no_print_outside_cli(name: str, tree: ast.Module) -> Faults:
+    """Only cli talks to the terminal: elsewhere a `print` would end up in a served answer or a notebook."""
+    if name.startswith("cli/"):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and dotted(node.func) == "print":
+            yield node.lineno, "prints"
+
+
+def no_swallowed_errors(_name: str, tree: ast.Module) -> Faults:
+    """An error is handled by its name, never by `except:` or by `except Exception` and silence."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            if node.type is None:
+                yield node.lineno, "catches everything without a name"
+            elif dotted(node.type) in {"Exception", "BaseException"} and not any(
+                isinstance(inner, ast.Raise | ast.Call) for statement in node.body for inner in ast.walk(statement)
+            ):
+                yield node.lineno, f"swallows {dotted(node.type)}"
+
+
+def no_stubs(_name: str, tree: ast.Module) -> Faults:
+    """What is in the repository works."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "NotImplementedError":
+            yield node.lineno, "is a stub"
+
+
+def no_hidden_randomness(_name: str, tree: ast.Module) -> Faults:
+    """Randomness comes from a generator or a seed that is passed in, never from the state of `random` or NumPy."""
+    allowed = {"random.Random", "np.random.default_rng", "np.random.Generator", "numpy.random.Generator"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = dotted(node.func)
+            if re.match(r"(random|np\.random|numpy\.random)\.\w+$", called) and called not in allowed:
+                yield node.lineno, f"calls {called}"
+
+
+def a_docstring(_name: str, tree: ast.Module) -> Faults:
+    """Every module says what it is for, and every public function and class what it does."""
+    if ast.get_docstring(tree) is None:
+        yield 1, "the module has no docstring"
+    for node in tree.body:
+        public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if public and ast.get_docstring(node) is None:
+            yield node.lineno, f"{node.name} has no docstring"
+
+
+FAMILIES = {"gpt", "bert", "roberta", "bart", "llama", "mistral", "mixtral", "qwen", "gemma", "phi", "falcon", "neox"}
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def families_in(text: str) -> set[str]:
+    words = [word.lower() for word in WORD.findall(text)]
+    # "llama3" is also what everyone calls a scaling of rotary positions, after the model that brought it.
+    pairs = zip(words, [*words, ""][1:], strict=True)
+    return {word for word, after in pairs if word in FAMILIES and (word, after) != ("llama", "3")}
+
+
+def no_family_in_core(name: str, tree: ast.Module) -> Faults:
+    """core builds from options; a model's name stands in presets.py, and elsewhere only in prose."""
+    if not name.startswith("core/") or name == "core/presets.py":
+        return
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text) | ast.alias(name=text):
+                pass
+            case ast.FunctionDef(name=text) | ast.ClassDef(name=text):
+                pass
+            case ast.Constant(value=str(text)) if id(node) not in prose:
+                pass
+            case _:
+                continue
+        for family in sorted(families_in(text)):
+            yield node.lineno, f"names the family {family}"
+
+
+RULES = [
+    no_code_from_data,
+    no_print_outside_cli,
+    no_swallowed_errors,
+    no_stubs,
+    no_hidden_randomness,
+    a_docstring,
+    no_family_in_core,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_sources_keep(rule: Callable[[str, ast.Module], Faults]) -> None:
+    wrong = [
+        f"{name_of(file)}:{line} {what}"
+        for file in FILES
+        for line, what in rule(name_of(file), tree_of(file.read_text(encoding="utf-8")))
+    ]
+    assert not wrong, f"{rule.__doc__}\n" + "\n".join(wrong)
+
+
+BROKEN = [  # a rule, and sources that it must refuse
+    (no_code_from_data, "x.py", "import pickle"),
+    (no_code_from_data, "x.py", "from torch import load"),
+    (no_code_from_data, "x.py", "import torch\ntorch.load('x')"),
+    (no_code_from_data, "x.py", "import torch\nsave = torch.save"),
+    (no_code_from_data, "x.py", "eval('1')"),
+    (no_code_from_data, "x.py", "import yaml\nyaml.load('1', Loader=yaml.Loader)"),
+    (no_code_from_data, "x.py", "import numpy as np\nnp.load('x', allow_pickle=True)"),
+    (no_print_outside_cli, "core/x.py", "print(1)"),
+    (no_swallowed_errors, "x.py", "try:\n    f()\nexcept:\n    raise"),
+    (no_swallowed_errors, "x.py", "try:\n    f()\nexcept Exception:\n    pass"),
+    (a_docstring, "x.py", "x = 1"),
+    (a_docstring, "x.py", '"""A module."""\ndef f(): pass'),
+    (no_stubs, "x.py", "raise NotImplementedError"),
+    (no_stubs, "x.py", "raise NotImplementedError('later')"),
+    (no_hidden_randomness, "x.py", "import random\nrandom.random()"),
+    (no_hidden_randomness, "x.py", "import numpy as np\nnp.random.seed(0)"),
+    (no_family_in_core, "core/x.py", "if kind == 'gpt2': pass"),
+    (no_family_in_core, "core/x.py", "class BertNorm: pass"),
+    (no_family_in_core, "core/x.py", "def f(use_llama): pass"),
+    (no_family_in_core, "core/x.py", "x.is_bart"),
+]
+SOUND = [
+    (no_code_from_data, "x.py", "model.eval()\nimport yaml\nyaml.load('1', Loader=yaml.SafeLoader)"),
+    (no_code_from_data, "x.py", "import numpy as np\nnp.load('x', allow_pickle=False)"),
+    (no_print_outside_cli, "cli/x.py", "print(1)"),
+    (no_print_outside_cli, "core/x.py", "console.print(1)"),
+    (no_swallowed_errors, "x.py", "try:\n    f()\nexcept Exception:\n    log()\n    raise"),
+    (no_hidden_randomness, "x.py", "import random\nrandom.Random(0).random()\nrng.random()"),
+    (a_docstring, "x.py", '"""A module."""\ndef _f(): pass\ndef g():\n    """A function."""'),
+    (no_family_in_core, "core/presets.py", "'gpt2'"),
+    (no_family_in_core, "core/x.py", '"""As in GPT-2."""\nscalings = {"llama3": 1}\nalphabet = t5'),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), BROKEN)
+def test_a_rule_refuses(rule: Callable[[str, ast.Module], Faults], name: str, text: str) -> None:
+    assert list(rule(name, tree_of(text)))
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), SOUND)
+def test_a_rule_allows(rule: Callable[[str, ast.Module], Faults], name: str, text: str) -> None:
+    assert not list(rule(name, tree_of(text)))
+
+
+def test_no_source_file_is_longer_than_can_be_read_at_once() -> None:
+    lengths = {name_of(file): len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
+    assert not {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
