@@ -1,0 +1,6 @@
+"""What a model remembers between passes, outside the model."""
+
+from transpect.cache.dense import DenseCache
+from transpect.cache.memory import SegmentMemory
+
+__all__ = ["DenseCache", "SegmentMemory"]

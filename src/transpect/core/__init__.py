@@ -1,0 +1,79 @@
+"""The architecture: what every Transformer here is made of. It knows no text, file, cache implementation or server."""
+
+from transpect.core.attention import AttentionConfig
+from transpect.core.blocks import StackConfig
+from transpect.core.config import ModelConfig, override
+from transpect.core.context import (
+    NO_CACHE,
+    NO_MEMORY,
+    NO_SOURCE,
+    NO_TAP,
+    Cache,
+    Context,
+    Memory,
+    Source,
+    Tags,
+    Tap,
+)
+from transpect.core.embeddings import EmbeddingConfig
+from transpect.core.feedforward import FeedForward, Glu, Mlp
+from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass
+from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
+from transpect.core.kernels import Kernel, Naive, Sdpa
+from transpect.core.model import Transformer
+from transpect.core.norms import BranchEnd, LayerNorm, Norm, Placement, Post, Pre, RMSNorm, Sandwich
+from transpect.core.presets import PRESETS, preset
+from transpect.core.visibility import All, AnyOf, Causal, Full, PrefixLM, SameSegment, Visibility, Window
+
+__all__ = [
+    "NO_CACHE",
+    "NO_MEMORY",
+    "NO_SOURCE",
+    "NO_TAP",
+    "PRESETS",
+    "All",
+    "AnyOf",
+    "AttentionConfig",
+    "BranchEnd",
+    "Cache",
+    "Causal",
+    "CausalLM",
+    "Context",
+    "EmbeddingConfig",
+    "FeedForward",
+    "Full",
+    "Glu",
+    "Head",
+    "Initialization",
+    "KaimingInit",
+    "Kernel",
+    "LayerNorm",
+    "MaskedLM",
+    "Memory",
+    "Mlp",
+    "ModelConfig",
+    "Naive",
+    "Norm",
+    "NormalInit",
+    "Placement",
+    "Pooled",
+    "Post",
+    "Pre",
+    "PrefixLM",
+    "RMSNorm",
+    "SameSegment",
+    "Sandwich",
+    "Sdpa",
+    "SequenceClass",
+    "Source",
+    "StackConfig",
+    "Tags",
+    "Tap",
+    "TokenClass",
+    "Transformer",
+    "Visibility",
+    "Window",
+    "XavierInit",
+    "override",
+    "preset",
+]

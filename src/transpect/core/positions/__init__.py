@@ -1,0 +1,39 @@
+"""Position schemes, one file each."""
+
+from transpect.core.positions.alibi import Alibi
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation
+from transpect.core.positions.learned import Learned
+from transpect.core.positions.none import NoPosition
+from transpect.core.positions.rope import (
+    DynamicNTK,
+    LinearScaling,
+    Llama3Scaling,
+    NoScaling,
+    Rope,
+    RopeScaling,
+    Yarn,
+)
+from transpect.core.positions.sinusoidal import Sinusoidal
+from transpect.core.positions.t5 import T5Buckets
+from transpect.core.positions.transformer_xl import TransformerXL
+
+__all__ = [
+    "Alibi",
+    "Dims",
+    "DynamicNTK",
+    "Geometry",
+    "Learned",
+    "LinearScaling",
+    "Llama3Scaling",
+    "NoPosition",
+    "NoScaling",
+    "Position",
+    "PositionModule",
+    "Relation",
+    "Rope",
+    "RopeScaling",
+    "Sinusoidal",
+    "T5Buckets",
+    "TransformerXL",
+    "Yarn",
+]

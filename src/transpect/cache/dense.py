@@ -1,0 +1,102 @@
+"""All keys and values of a batch in one growing buffer a layer.
+
+Axes: B batch, T new, S all, K key-value heads, E head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from transpect.core.context import Tags
+
+
+class DenseCache:
+    """Appends columns; rows may be padded anywhere, since the tags say which columns are real.
+
+    Buffers double when they are full, so n single-token passes copy O(n) numbers in all. For inference: gradients do
+    not flow through it.
+    """
+
+    def __init__(self) -> None:
+        self._tags: Tags | None = None
+        self._pending = 0
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._cross: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def length(self) -> int:
+        """How many columns are held."""
+        return 0 if self._tags is None else self._tags.shape[1]
+
+    @property
+    def next_position(self) -> Tensor | int:
+        """The position after the last real token: a number where all rows agree, else [B, 1]."""
+        return 0 if self._tags is None else after(self._tags)
+
+    def admit(self, tags: Tags) -> Tags:
+        """Note the new tokens, give the tags of all keys."""
+        self._pending = tags.shape[1]
+        self._tags = tags if self._tags is None else self._tags.join(tags)
+        return self._tags
+
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one layer's new keys and values [B, K, T, E]; give all of them [B, K, S, E]."""
+        end = self.length
+        start = end - self._pending
+        return (
+            self._append(self._keys, layer, key, start, end),
+            self._append(self._values, layer, value, start, end),
+        )
+
+    def cross(self, layer: int, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Keys and values of the encoder's output, computed once a layer."""
+        if layer not in self._cross:
+            self._cross[layer] = compute()
+        return self._cross[layer]
+
+    def crop(self, length: int) -> None:
+        """Forget all columns from ``length`` on."""
+        if self._tags is not None and length < self.length:
+            self._tags = self._tags.columns(slice(0, length)) if length else None
+
+    def select(self, rows: Tensor) -> None:
+        """Keep the rows ``rows`` [B'] of the batch, in that order; a row may be chosen more than once or not at all."""
+        if self._tags is not None:
+            self._tags = self._tags.rows(rows)
+        for store in (self._keys, self._values):
+            for layer, buffer in store.items():
+                store[layer] = buffer[rows]
+        self._cross = {layer: (key[rows], value[rows]) for layer, (key, value) in self._cross.items()}
+
+    def fork(self) -> DenseCache:
+        """An independent copy."""
+        twin = DenseCache()
+        twin._tags = self._tags
+        twin._keys = {layer: buffer.clone() for layer, buffer in self._keys.items()}
+        twin._values = {layer: buffer.clone() for layer, buffer in self._values.items()}
+        twin._cross = dict(self._cross)
+        return twin
+
+    @staticmethod
+    def _append(store: dict[int, Tensor], layer: int, new: Tensor, start: int, end: int) -> Tensor:
+        buffer = store.get(layer)
+        if buffer is None or buffer.shape[2] < end:
+            batch, heads, _, width = new.shape
+            # the first pass is often a whole prompt: leave room for a few tokens, then double
+            grown = new.new_empty(batch, heads, max(end + 64, 2 * start), width)
+            if buffer is not None:
+                grown[:, :, :start] = buffer[:, :, :start]
+            buffer = store[layer] = grown
+        buffer[:, :, start:end] = new
+        return buffer[:, :, :end]
+
+
+def after(tags: Tags) -> Tensor | int:
+    """The position that follows the last real token of each row; padding does not count."""
+    if tags.start is not None:
+        return tags.start + tags.shape[1]
+    return torch.amax(tags.position, -1, keepdim=True) + 1

@@ -1,0 +1,222 @@
+"""Sublayers as data: a stack is layers, a layer is steps, a step sums branches into the residual stream.
+
+Axes: B batch, T query, D model.
+
+``x ← after(x + Σ dropout(after_branch(branch(before(x)))))``: which of the three slots hold a norm is the placement.
+``(("self",), ("ffn",))`` is GPT-2, ``(("self",), ("cross",), ("ffn",))`` a decoder with cross-attention,
+``(("self", "ffn"),)`` GPT-NeoX's parallel block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from transpect.base.errors import ConfigError
+from transpect.core.attention import AttentionConfig, CrossAttention, Pass, SelfAttention
+from transpect.core.context import Context, Tags
+from transpect.core.feedforward import FeedForward, Mlp
+from transpect.core.norms import LayerNorm, Norm, Placement, Post, Pre
+from transpect.core.positions import Dims, NoPosition, Position, PositionModule
+from transpect.core.visibility import Causal, Full, View, Visibility
+
+Steps = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """N equal layers.
+
+    Attributes:
+        n_layers: N.
+        attention: of the ``self`` branch.
+        ffn: of the ``ffn`` branch.
+        cross: of the ``cross`` branch; None is as ``attention``.
+        steps: the branches of each step; branches of one step run in parallel.
+        shared_norm: the branches of a parallel step share one norm before them (GPT-J, PaLM) instead of one each.
+        placement: where norms stand.
+        norm: which norm.
+        final_norm: whether the stack ends with a norm; None is as the placement needs.
+        positions: the position scheme.
+        visibility: who sees whom in self-attention.
+        dropout: on each branch's output, before it is added.
+    """
+
+    n_layers: int
+    attention: AttentionConfig
+    ffn: FeedForward = field(default_factory=Mlp)
+    cross: AttentionConfig | None = None
+    steps: Steps = (("self",), ("ffn",))
+    shared_norm: bool = False
+    placement: Placement = field(default_factory=Pre)
+    norm: Norm = field(default_factory=LayerNorm)
+    final_norm: bool | None = None
+    positions: Position = field(default_factory=NoPosition)
+    visibility: Visibility = field(default_factory=Causal)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.n_layers < 1:
+            raise ConfigError("n_layers must be at least 1", value=self.n_layers)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError("dropout must be at least 0 and below 1", value=self.dropout)
+        branches = [branch for step in self.steps for branch in step]
+        unknown = [branch for branch in branches if branch not in BRANCHES]
+        if unknown or not branches or not all(self.steps):
+            raise ConfigError(
+                f"steps must be lists of branches, each one of {', '.join(BRANCHES)}",
+                value=[list(step) for step in self.steps],
+            )
+        if len(set(branches)) != len(branches):
+            raise ConfigError("a branch may stand once in a layer", value=[list(step) for step in self.steps])
+        if self.cross is not None and not self.crosses:
+            raise ConfigError("`cross` has options but no step uses it", remedy='Add ("cross",) to steps.')
+        if self.shared_norm and (isinstance(self.placement, Post) or all(len(step) == 1 for step in self.steps)):
+            raise ConfigError(
+                "shared_norm needs a step of several branches and a norm before them",
+                value=[list(step) for step in self.steps],
+            )
+
+    @property
+    def crosses(self) -> bool:
+        """Whether the layers look at an encoder."""
+        return any("cross" in step for step in self.steps)
+
+    @property
+    def ends_with_norm(self) -> bool:
+        """``final_norm`` with its default resolved."""
+        return self.placement.final if self.final_norm is None else self.final_norm
+
+
+@dataclass(frozen=True)
+class _Site:
+    """Where a branch is built."""
+
+    config: StackConfig
+    d_model: int
+    layer: int
+    positions: PositionModule
+
+
+def _self(site: _Site) -> nn.Module:
+    return SelfAttention(site.config.attention, site.d_model, site.layer, site.positions.relation())
+
+
+def _cross(site: _Site) -> nn.Module:
+    return CrossAttention(site.config.cross or site.config.attention, site.d_model, site.layer)
+
+
+def _ffn(site: _Site) -> nn.Module:
+    return site.config.ffn.build(site.d_model)
+
+
+BRANCHES: dict[str, Callable[[_Site], nn.Module]] = {"self": _self, "cross": _cross, "ffn": _ffn}
+
+
+class Branch(nn.Module):
+    """dropout(after_branch(body(before(x))))."""
+
+    def __init__(self, body: nn.Module, config: StackConfig, d_model: int, *, own_norm: bool) -> None:
+        super().__init__()
+        placement = config.placement
+        self.before = _norm(config, d_model, stands=placement.before and own_norm)
+        self.body = body
+        self.after_branch = _norm(config, d_model, stands=placement.after_branch)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, run: Pass) -> Tensor:
+        out: Tensor = self.dropout(self.after_branch(self.body(self.before(x), run)))
+        return out
+
+
+class Step(nn.Module):
+    """after(x + Σ branch(before(x)))."""
+
+    def __init__(self, names: tuple[str, ...], site: _Site) -> None:
+        super().__init__()
+        config, d_model = site.config, site.d_model
+        self.before = _norm(config, d_model, stands=config.placement.before and config.shared_norm)
+        self.branches = nn.ModuleDict(
+            {name: Branch(BRANCHES[name](site), config, d_model, own_norm=not config.shared_norm) for name in names}
+        )
+        self.after = _norm(config, d_model, stands=config.placement.after)
+
+    def forward(self, x: Tensor, run: Pass) -> Tensor:
+        shared = self.before(x)
+        out: Tensor = self.after(x + sum(branch(shared, run) for branch in self.branches.values()))
+        return out
+
+
+class Layer(nn.Module):
+    """The steps in order."""
+
+    def __init__(self, site: _Site) -> None:
+        super().__init__()
+        self.steps = nn.ModuleDict({"_".join(names): Step(names, site) for names in site.config.steps})
+
+    def forward(self, x: Tensor, run: Pass) -> Tensor:
+        for step in self.steps.values():
+            x = step(x, run)
+        return x
+
+
+class Stack(nn.Module):
+    """All layers of one tower, and its position scheme."""
+
+    def __init__(self, config: StackConfig, d_model: int, context_length: int) -> None:
+        super().__init__()
+        dims = Dims(
+            d_model=d_model,
+            n_heads=config.attention.n_heads,
+            head_dim=config.attention.width(d_model),
+            context_length=context_length,
+            looks_ahead=config.visibility.looks_ahead,
+        )
+        self.visibility = config.visibility
+        self.positions = config.positions.build(dims)
+        self.layers = nn.ModuleList(Layer(_Site(config, d_model, i, self.positions)) for i in range(config.n_layers))
+        self.final_norm = _norm(config, d_model, stands=config.ends_with_norm)
+        self.view_source = _view_source if config.crosses else _view_nothing
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        run = self.prepare(context, x)
+        for index, layer in enumerate(self.layers):
+            context.tap.see(f"{index}.input", x)
+            x = layer(x, run)
+        context.tap.see("output", x)
+        out: Tensor = self.final_norm(x)
+        return out
+
+    def prepare(self, context: Context, x: Tensor) -> Pass:
+        """What all layers share: the tags of all keys, who sees whom, the geometry of positions."""
+        query = context.tags
+        new = context.memory.admit(query)
+        key = context.cache.admit(new)
+        return Pass(
+            context=context,
+            self_view=View(self.visibility, query, key),
+            cross_view=self.view_source(context, key),
+            geometry=self.positions.geometry(query, new, key, x.dtype),
+        )
+
+
+def _view_source(context: Context, _: Tags) -> View:
+    source = context.source.tags
+    if source.shape[0] != context.tags.shape[0]:
+        raise ConfigError(
+            "a decoder with cross-attention needs the encoder's output, one row for each of its own",
+            value=f"{source.shape[0]} rows for {context.tags.shape[0]}",
+            remedy="Pass source=model.encode(source_ids).",
+        )
+    return View(Full(), context.tags, source)
+
+
+def _view_nothing(context: Context, key: Tags) -> View:
+    return View(Full(), context.tags, key)
+
+
+def _norm(config: StackConfig, d_model: int, *, stands: bool) -> nn.Module:
+    return config.norm.build(d_model) if stands else nn.Identity()

@@ -1,0 +1,126 @@
+"""What can be built, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from transpect.base.codec import apply_overrides, from_data, to_data
+from transpect.base.errors import ConfigError
+from transpect.core.blocks import StackConfig
+from transpect.core.embeddings import EmbeddingConfig
+from transpect.core.heads import CausalLM, Head
+from transpect.core.initialization import Initialization, NormalInit
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A chain of towers over one vocabulary: an encoder, a decoder, or both.
+
+    Attributes:
+        vocab_size: V.
+        d_model: D.
+        context_length: the longest sequence that the model is meant for; learned positions have a row for each.
+        embedding: how ids become vectors, in every tower.
+        encoder: the tower that reads a source, or the only tower of an encoder.
+        decoder: the tower that writes.
+        head: what stands at the end of the last tower.
+        init: how weights start.
+    """
+
+    vocab_size: int
+    d_model: int
+    context_length: int
+    embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
+    encoder: StackConfig | None = None
+    decoder: StackConfig | None = None
+    head: Head = field(default_factory=CausalLM)
+    init: Initialization = field(default_factory=NormalInit)
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "d_model", "context_length"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1", value=getattr(self, name))
+        if not self.towers:
+            raise ConfigError("a model needs an encoder, a decoder, or both")
+        for name, stack in self.towers.items():
+            stack.attention.width(self.d_model)
+            if stack.crosses and (name, len(self.towers)) != ("decoder", 2):
+                raise ConfigError(
+                    "only a decoder behind an encoder can cross-attend",
+                    value=f"{name}.steps={[list(step) for step in stack.steps]}",
+                    remedy='Remove ("cross",) from steps, or add an encoder.',
+                )
+
+    @property
+    def towers(self) -> dict[str, StackConfig]:
+        """The towers in the order in which they run."""
+        both = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: stack for name, stack in both.items() if stack is not None}
+
+    @property
+    def last(self) -> StackConfig:
+        """The tower that the head stands on."""
+        return list(self.towers.values())[-1]
+
+    @property
+    def kind(self) -> str:
+        """``encoder``, ``decoder`` or ``encoder-decoder``."""
+        return "-".join(self.towers)
+
+    def map_stacks(self, **changes: Any) -> ModelConfig:
+        """A copy with fields of every tower replaced."""
+        changed: dict[str, Any] = {name: replace(stack, **changes) for name, stack in self.towers.items()}
+        return replace(self, **changed)
+
+
+# Short names for what a person changes most; "*" stands for every tower.
+SHORT = {
+    "n_layers": "*.n_layers",
+    "n_heads": "*.attention.n_heads",
+    "n_kv_heads": "*.attention.n_kv_heads",
+    "head_dim": "*.attention.head_dim",
+    "attention": "*.attention",
+    "kernel": "*.attention.kernel",
+    "d_ff": "*.ffn.d_ff",
+    "ffn": "*.ffn",
+    "positions": "*.positions",
+    "norm": "*.norm",
+    "placement": "*.placement",
+    "visibility": "*.visibility",
+    "steps": "*.steps",
+    "dropout": "*.dropout",
+}
+
+
+def expand(overrides: Iterable[tuple[str, Any]], towers: Iterable[str]) -> list[tuple[str, Any]]:
+    """Write short names out: ``("n_heads", 4)`` becomes ``("decoder.attention.n_heads", 4)`` for each tower."""
+    names = list(towers)
+    result: list[tuple[str, Any]] = []
+    for key, value in overrides:
+        first, _, rest = key.partition(".")
+        pattern = SHORT.get(first)
+        if pattern is None:
+            result.append((key, value))
+            continue
+        full = f"{pattern}.{rest}" if rest else pattern
+        result += [(full.replace("*", name), value) for name in names]
+    return result
+
+
+def override(config: ModelConfig, overrides: Iterable[tuple[str, Any]]) -> ModelConfig:
+    """A copy with dotted keys (short names allowed) changed and everything checked again.
+
+    Raises:
+        ConfigError: an unknown key, or a combination that can't be built.
+    """
+    expanded = expand(overrides, config.towers)
+    known = {f.name for f in fields(ModelConfig)}
+    for key, _ in expanded:
+        if key.partition(".")[0] not in known:
+            raise ConfigError(
+                f"the model has no key {key!r}",
+                remedy=f"Known keys: {', '.join(sorted(known | SHORT.keys()))}.",
+            )
+    return from_data(ModelConfig, apply_overrides(to_data(config), expanded))

@@ -1,0 +1,239 @@
+"""What a forward pass knows besides activations: who the tokens are, what came before, who is watching.
+
+Axes: B batch, T query, S key, D model, K key-value heads, E head.
+
+A model is a pure function of weights and `Context`; it keeps no state of its own, so it can be served, compared and
+inspected without resets. `core` owns the protocols; `cache` and `inspection` bring implementations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from transpect.base.errors import MaskError
+
+
+@dataclass(frozen=True)
+class Tags:
+    """What each token is, for the rules of visibility and for positions.
+
+    Attributes:
+        position: [B, T] int64, the position within its sequence; −1 is padding.
+        segment: [B, T] int64, which packed document the token belongs to.
+        prefix: [B, T] bool, whether it belongs to a prefix that sees itself both ways.
+        horizon: [B] int64, the length that each sequence will reach. Only position schemes whose geometry depends on
+            the whole length (dynamic NTK) read it; generation states it ahead, so that cached equals uncached.
+        start: the position of column 0 when every row is ``start, start+1, …`` without padding, prefix or second
+            document; None when that is not known. Kernels use it to choose a path, never to decide what is visible.
+    """
+
+    position: Tensor
+    segment: Tensor
+    prefix: Tensor
+    horizon: Tensor
+    start: int | None = None
+
+    @classmethod
+    def dense(cls, batch: int, length: int, *, start: int = 0, device: torch.device | str | None = None) -> Self:
+        """Rows without padding: positions ``start … start+length−1``."""
+        position = torch.arange(start, start + length, device=device).expand(batch, length)
+        horizon = torch.full((batch,), start + length, device=device)
+        return cls(
+            position,
+            position.new_zeros(()).expand(batch, length),
+            position.new_zeros((), dtype=torch.bool).expand(batch, length),
+            horizon,
+            start,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        position: Tensor,
+        *,
+        segment: Tensor | None = None,
+        prefix: Tensor | None = None,
+        horizon: Tensor | None = None,
+    ) -> Self:
+        """Tags from explicit positions [B, T]; the other tags default to one document, no prefix, no known future.
+
+        Raises:
+            MaskError: a tag of another shape or dtype than it should have.
+        """
+        _check(position, "position", position, torch.int64)
+        segment = torch.zeros_like(position) if segment is None else segment
+        prefix = torch.zeros_like(position, dtype=torch.bool) if prefix is None else prefix
+        _check(segment, "segment", position, torch.int64)
+        _check(prefix, "prefix", position, torch.bool)
+        horizon = position.amax(-1) + 1 if horizon is None else horizon
+        return cls(position, segment, prefix, horizon, None)
+
+    @classmethod
+    def padded(cls, is_token: Tensor, **tags: Tensor | None) -> Self:
+        """Tags of padded rows: the real tokens are numbered 0, 1, … wherever the padding stands.
+
+        Args:
+            is_token: [B, T] bool, True for a real token, False for padding.
+
+        Raises:
+            MaskError: a float or 0/1 mask; which value means "keep" differs between libraries, so it is not guessed.
+        """
+        if is_token.dtype != torch.bool:
+            raise MaskError(
+                "a padding mask must be bool, True for a real token: which of 0 and 1 means `keep` is not guessed",
+                value=f"dtype {is_token.dtype}",
+                remedy="Pass `mask == 1` for a 1/0 keep-mask, `mask == 0` for an additive 0/−inf mask.",
+            )
+        position = (is_token.long().cumsum(-1) - 1).masked_fill(~is_token, -1)
+        return cls.of(position, **tags)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, T)."""
+        batch, length = self.position.shape
+        return batch, length
+
+    def join(self, later: Tags) -> Tags:
+        """These tokens followed by ``later`` ones of the same rows; the horizon stays the one stated first."""
+        together = self.start is not None and later.start == self.start + self.position.shape[1]
+        return Tags(
+            torch.cat([self.position, later.position], 1),
+            torch.cat([self.segment, later.segment], 1),
+            torch.cat([self.prefix, later.prefix], 1),
+            self.horizon,
+            self.start if together else None,
+        )
+
+    def columns(self, which: slice) -> Tags:
+        """A run of columns of every row; the horizon stays."""
+        start = None if self.start is None else self.start + which.indices(self.shape[1])[0]
+        return Tags(self.position[:, which], self.segment[:, which], self.prefix[:, which], self.horizon, start)
+
+    def rows(self, index: Tensor) -> Tags:
+        """The rows ``index`` of the batch, in that order."""
+        return Tags(self.position[index], self.segment[index], self.prefix[index], self.horizon[index], self.start)
+
+
+class Cache(Protocol):
+    """Keys and values of tokens already seen. One object serves one batch through all layers."""
+
+    @property
+    def length(self) -> int:
+        """How many columns are held (padding included)."""
+
+    @property
+    def next_position(self) -> Tensor | int:
+        """[B, 1] (or one number for all rows) the position that follows the last real token of each row."""
+
+    def admit(self, tags: Tags) -> Tags:
+        """Called once a forward pass, before any layer: note the new tokens, give the tags of all keys."""
+
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one layer's new keys and values [B, K, T, E]; give all of them [B, K, S, E]."""
+
+    def cross(self, layer: int, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """The keys and values of the encoder's output for one layer, computed at most once."""
+
+
+class Memory(Protocol):
+    """Hidden states of earlier segments (Transformer-XL's recurrence), kept outside the model."""
+
+    @property
+    def length(self) -> int:
+        """How many earlier columns are remembered."""
+
+    @property
+    def next_position(self) -> Tensor | int:
+        """As for `Cache`."""
+
+    def admit(self, tags: Tags) -> Tags:
+        """Called once a forward pass: give the tags of remembered and new tokens together."""
+
+    def extend(self, layer: int, hidden: Tensor) -> Tensor:
+        """Remember one layer's input [B, T, D]; give what was remembered and it together [B, M+T, D]."""
+
+
+class Tap(Protocol):
+    """Sees named tensors as they pass; may not change them."""
+
+    def see(self, name: str, value: Tensor) -> None:
+        """``name`` is dotted, e.g. ``decoder.3.self.attention_weights``."""
+
+
+class _NoPast:
+    """A cache and a memory that hold nothing."""
+
+    length = 0
+    next_position = 0
+
+    def admit(self, tags: Tags) -> Tags:
+        return tags
+
+    def cross(self, layer: int, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return compute()
+
+
+class NoCache(_NoPast):
+    """The cache of a pass without past and future."""
+
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        return key, value
+
+
+class NoMemory(_NoPast):
+    """The memory of a model that starts anew."""
+
+    def extend(self, layer: int, hidden: Tensor) -> Tensor:
+        return hidden
+
+
+class NoTap:
+    """Nobody is watching."""
+
+    def see(self, name: str, value: Tensor) -> None:
+        pass
+
+
+NO_CACHE: Cache = NoCache()
+NO_MEMORY: Memory = NoMemory()
+NO_TAP: Tap = NoTap()
+
+
+@dataclass(frozen=True)
+class Source:
+    """What cross-attention looks at: an encoder's output [B, S, D] and the tags of its tokens."""
+
+    hidden: Tensor
+    tags: Tags
+
+    def rows(self, index: Tensor) -> Source:
+        """The rows ``index`` of the batch, in that order."""
+        return Source(self.hidden[index], self.tags.rows(index))
+
+
+NO_SOURCE = Source(torch.empty(0, 0, 0), Tags.dense(0, 0))
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a forward pass knows besides activations."""
+
+    tags: Tags
+    source: Source = field(default=NO_SOURCE)
+    cache: Cache = NO_CACHE
+    memory: Memory = NO_MEMORY
+    tap: Tap = NO_TAP
+
+
+def _check(tag: Tensor, name: str, like: Tensor, dtype: torch.dtype) -> None:
+    if tag.ndim != 2 or tag.shape != like.shape or tag.dtype != dtype:
+        raise MaskError(
+            f"the tag `{name}` must be [B, T] of {dtype}",
+            value=f"{list(tag.shape)} of {tag.dtype}",
+            remedy="Give every token one value; padding has position −1.",
+        )

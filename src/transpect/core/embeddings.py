@@ -1,0 +1,100 @@
+"""From ids to vectors: token, segment and absolute position, in this order; then norm and dropout.
+
+Axes: B batch, T query, D model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from transpect.base.errors import ConfigError
+from transpect.core.context import Tags
+from transpect.core.norms import Norm
+from transpect.core.positions import PositionModule
+
+
+@dataclass(frozen=True)
+class EmbeddingConfig:
+    """x = token·(√D if scaled) + segment + position, then norm, then dropout.
+
+    Attributes:
+        scaled: multiply token vectors by √D (Vaswani et al. 2017, §3.4).
+        token_types: how many segment embeddings; 0 is none (BERT: 2).
+        norm: a norm on the sum (BERT).
+        dropout: on the result.
+    """
+
+    scaled: bool = False
+    token_types: int = 0
+    norm: Norm | None = None
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.token_types < 0:
+            raise ConfigError("token_types must not be negative", value=self.token_types)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError("dropout must be at least 0 and below 1", value=self.dropout)
+
+
+class SegmentEmbedding(nn.Module):
+    """Adds a learned vector for each token's type; without types all tokens are of type 0."""
+
+    def __init__(self, token_types: int, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(token_types, d_model)
+
+    def forward(self, x: Tensor, token_types: Tensor | None) -> Tensor:
+        out: Tensor = x + (self.table.weight[0] if token_types is None else self.table(token_types))
+        return out
+
+
+class NoSegmentEmbedding(nn.Module):
+    """For models that know no token types; being given some is an error."""
+
+    def forward(self, x: Tensor, token_types: Tensor | None) -> Tensor:
+        if token_types is not None:
+            raise ConfigError("this model has no segment embeddings", remedy="Leave token_types out.")
+        return x
+
+
+class Embeddings(nn.Module):
+    """One tower's way in. The token table is the model's, and is passed to `forward`."""
+
+    def __init__(self, config: EmbeddingConfig, d_model: int) -> None:
+        super().__init__()
+        self.factor = d_model**0.5 if config.scaled else 1.0
+        types = config.token_types
+        self.segment = SegmentEmbedding(types, d_model) if types else NoSegmentEmbedding()
+        self.norm = nn.Identity() if config.norm is None else config.norm.build(d_model)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, tokens: Tensor, tags: Tags, positions: PositionModule, token_types: Tensor | None) -> Tensor:
+        """Token vectors [B, T, D] -> [B, T, D]."""
+        x = positions.embed(self.segment(tokens * self.factor, token_types), tags)
+        out: Tensor = self.dropout(self.norm(x))
+        return out
+
+
+def check_ids(ids: Tensor, vocab_size: int) -> None:
+    """Refuse ids that are not [B, T] whole numbers of the vocabulary.
+
+    Raises:
+        ConfigError: wrong shape, dtype or range.
+    """
+    if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
+        raise ConfigError(
+            "ids must be [B, T] whole numbers",
+            value=f"{list(ids.shape)} of {ids.dtype}",
+            remedy="For one sequence pass ids[None].",
+        )
+    # on a GPU the look would wait for the device; its own assertion catches the same there
+    if ids.device.type == "cpu" and ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < vocab_size):
+        worst = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise ConfigError(
+            f"ids must be at least 0 and below vocab_size={vocab_size}",
+            value=worst,
+            remedy="The tokenizer belongs to another model, or padding was not replaced by a real id.",
+        )

@@ -1,0 +1,237 @@
+"""What a model says at its end: next tokens, masked tokens, a class, a class per token, an embedding.
+
+Axes: B batch, T query, D model, V vocabulary, C classes.
+
+A tied head has no weight of its own: it reads the token table, so tying survives `.to()`, saving and loading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from transpect.base.codec import Variant
+from transpect.base.errors import ConfigError
+from transpect.core.context import Tags
+from transpect.core.feedforward import ACTIVATIONS, Activation
+from transpect.core.norms import LayerNorm, Norm
+
+Pool = Literal["first", "last", "mean"]
+
+
+class Head(Variant):
+    """A head with its options."""
+
+    def build(self, d_model: int, vocab_size: int) -> nn.Module:
+        """A module of (hidden [B, T, D], tags, token table [V, D]) -> Tensor."""
+        raise AssertionError("abstract")
+
+
+@dataclass(frozen=True)
+class CausalLM(Head, kind="causal_lm"):
+    """logits = hidden · Wᵀ, [B, T, V].
+
+    Attributes:
+        tied: W is the token table.
+        bias: add a bias over the vocabulary.
+        rescaled: multiply hidden by 1/√D first (T5 with a tied head).
+        soft_cap: c in c·tanh(logits / c) (Gemma 2).
+    """
+
+    tied: bool = True
+    bias: bool = False
+    rescaled: bool = False
+    soft_cap: float | None = None
+
+    def build(self, d_model: int, vocab_size: int) -> nn.Module:
+        return CausalLMHead(self, d_model, vocab_size)
+
+
+@dataclass(frozen=True)
+class MaskedLM(Head, kind="masked_lm"):
+    """logits = norm(act(dense(hidden))) · Wᵀ + bias, [B, T, V] (BERT, appendix A.2)."""
+
+    tied: bool = True
+    bias: bool = True
+    act: Activation = "gelu"
+    norm: Norm = field(default_factory=lambda: LayerNorm(eps=1e-12))
+
+    def build(self, d_model: int, vocab_size: int) -> nn.Module:
+        return MaskedLMHead(self, d_model, vocab_size)
+
+
+@dataclass(frozen=True)
+class SequenceClass(Head, kind="sequence_class"):
+    """Logits [B, C] from one pooled vector.
+
+    Attributes:
+        n_classes: C.
+        pool: ``first`` (BERT's [CLS]), ``last`` real token (GPT), or ``mean`` of the real tokens.
+        transform: tanh(dense(·)) between pooling and classes (BERT's pooler).
+        bias: whether the classes have one.
+        dropout: before the classes.
+    """
+
+    n_classes: int
+    pool: Pool = "first"
+    transform: bool = True
+    bias: bool = True
+    dropout: float = 0.1
+
+    def build(self, d_model: int, vocab_size: int) -> nn.Module:
+        return SequenceClassHead(self, d_model)
+
+
+@dataclass(frozen=True)
+class TokenClass(Head, kind="token_class"):
+    """Logits [B, T, C]."""
+
+    n_classes: int
+    dropout: float = 0.1
+
+    def build(self, d_model: int, vocab_size: int) -> nn.Module:
+        return TokenClassHead(self, d_model)
+
+
+@dataclass(frozen=True)
+class Pooled(Head, kind="pooled"):
+    """One vector a sequence, [B, D].
+
+    Attributes:
+        pool: as in `SequenceClass`.
+        transform: tanh(dense(·)) after pooling (BERT's pooler).
+        normalize: scale to length 1 (sentence embeddings).
+    """
+
+    pool: Pool = "mean"
+    transform: bool = False
+    normalize: bool = False
+
+    def build(self, d_model: int, vocab_size: int) -> nn.Module:
+        return PooledHead(self, d_model)
+
+
+class CausalLMHead(nn.Module):
+    def __init__(self, options: CausalLM, d_model: int, vocab_size: int) -> None:
+        super().__init__()
+        self.factor = d_model**-0.5 if options.rescaled else 1.0
+        self.project = Projection(d_model, vocab_size, tied=options.tied, bias=options.bias)
+        self.cap = nn.Identity() if options.soft_cap is None else SoftCap(options.soft_cap)
+
+    def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
+        out: Tensor = self.cap(self.project(hidden * self.factor, table))
+        return out
+
+
+class MaskedLMHead(nn.Module):
+    def __init__(self, options: MaskedLM, d_model: int, vocab_size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+        self.act = ACTIVATIONS[options.act]
+        self.norm = options.norm.build(d_model)
+        self.project = Projection(d_model, vocab_size, tied=options.tied, bias=options.bias)
+
+    def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
+        out: Tensor = self.project(self.norm(self.act(self.dense(hidden))), table)
+        return out
+
+
+class SequenceClassHead(nn.Module):
+    def __init__(self, options: SequenceClass, d_model: int) -> None:
+        super().__init__()
+        self.pool = options.pool
+        self.transform = Pooler(d_model) if options.transform else nn.Identity()
+        self.dropout = nn.Dropout(options.dropout)
+        self.project = nn.Linear(d_model, options.n_classes, bias=options.bias)
+
+    def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
+        out: Tensor = self.project(self.dropout(self.transform(pooled(hidden, tags, self.pool))))
+        return out
+
+
+class TokenClassHead(nn.Module):
+    def __init__(self, options: TokenClass, d_model: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(options.dropout)
+        self.project = nn.Linear(d_model, options.n_classes)
+
+    def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
+        out: Tensor = self.project(self.dropout(hidden))
+        return out
+
+
+class PooledHead(nn.Module):
+    def __init__(self, options: Pooled, d_model: int) -> None:
+        super().__init__()
+        self.pool = options.pool
+        self.transform = Pooler(d_model) if options.transform else nn.Identity()
+        self.normalize = UnitLength() if options.normalize else nn.Identity()
+
+    def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
+        out: Tensor = self.normalize(self.transform(pooled(hidden, tags, self.pool)))
+        return out
+
+
+class Projection(nn.Module):
+    """Hidden [..., D] -> vocabulary [..., V], by the token table (tied) or a weight of its own."""
+
+    def __init__(self, d_model: int, vocab_size: int, *, tied: bool, bias: bool) -> None:
+        super().__init__()
+        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
+        return functional.linear(hidden, table if self.weight is None else self.weight, self.bias)
+
+
+class Pooler(nn.Module):
+    """tanh(dense(x))."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.dense(x))
+
+
+class SoftCap(nn.Module):
+    """c·tanh(x / c)."""
+
+    def __init__(self, cap: float) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cap * torch.tanh(x / self.cap)
+
+
+class UnitLength(nn.Module):
+    """x / ‖x‖."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.normalize(x, dim=-1)
+
+
+def pooled(hidden: Tensor, tags: Tags, pool: Pool) -> Tensor:
+    """[B, T, D] -> [B, D] over the real tokens, wherever the padding stands.
+
+    Raises:
+        ConfigError: a row without any real token.
+    """
+    real = tags.position >= 0  # [B, T]
+    if not bool(real.any(-1).all()):
+        raise ConfigError("a sequence must have at least one token to be pooled")
+    if pool == "mean":
+        weights = real.to(hidden.dtype) / real.sum(-1, keepdim=True)
+        return torch.einsum("btd,bt->bd", hidden, weights)
+    columns = torch.arange(real.shape[1], device=real.device)
+    if pool == "first":
+        index = torch.where(real, columns, real.shape[1]).amin(-1)
+    else:
+        index = torch.where(real, columns, -1).amax(-1)
+    return hidden[torch.arange(len(index), device=index.device), index]

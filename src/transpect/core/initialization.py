@@ -1,0 +1,80 @@
+"""How weights start. Every draw comes from a generator that is passed in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from transpect.base.codec import Variant
+
+
+class Initialization(Variant):
+    """Fills a model's matrices and tables; biases start at 0, norms and Transformer-XL's u, v as they are built."""
+
+    def linear(self, weight: Tensor, generator: torch.Generator, *, residual: int) -> None:
+        """Fill a projection [out, in]; ``residual`` is how many branches write to the stream it ends in, else 0."""
+        raise AssertionError("abstract")
+
+    def table(self, weight: Tensor, generator: torch.Generator) -> None:
+        """Fill an embedding table [rows, D]."""
+        raise AssertionError("abstract")
+
+
+@dataclass(frozen=True)
+class NormalInit(Initialization, kind="normal"):
+    """N(0, std²); with ``residual_scaling``, branch outputs get std/√(number of branches) (GPT-2 §2.3)."""
+
+    std: float = 0.02
+    residual_scaling: bool = True
+
+    def linear(self, weight: Tensor, generator: torch.Generator, *, residual: int) -> None:
+        shrink = residual**-0.5 if self.residual_scaling and residual else 1.0
+        weight.normal_(0.0, self.std * shrink, generator=generator)
+
+    def table(self, weight: Tensor, generator: torch.Generator) -> None:
+        weight.normal_(0.0, self.std, generator=generator)
+
+
+@dataclass(frozen=True)
+class XavierInit(Initialization, kind="xavier"):
+    """U(±√(6/(in+out))) for projections (Glorot & Bengio 2010), N(0, 1/D) for tables, unit after the √D scale."""
+
+    def linear(self, weight: Tensor, generator: torch.Generator, *, residual: int) -> None:
+        nn.init.xavier_uniform_(weight, generator=generator)
+
+    def table(self, weight: Tensor, generator: torch.Generator) -> None:
+        weight.normal_(0.0, weight.shape[-1] ** -0.5, generator=generator)
+
+
+@dataclass(frozen=True)
+class KaimingInit(Initialization, kind="kaiming"):
+    """N(0, 2/in) for projections (He et al. 2015), N(0, 1/D) for tables."""
+
+    def linear(self, weight: Tensor, generator: torch.Generator, *, residual: int) -> None:
+        weight.normal_(0.0, math.sqrt(2.0 / weight.shape[1]), generator=generator)
+
+    def table(self, weight: Tensor, generator: torch.Generator) -> None:
+        weight.normal_(0.0, weight.shape[-1] ** -0.5, generator=generator)
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, init: Initialization, residual: dict[str, int], seed: int) -> None:
+    """Fill ``model`` in the order of its modules.
+
+    Args:
+        residual: for each projection (by name) that writes to a residual stream, how many branches write to it.
+        seed: of the generator, on the CPU, so that every device starts from the same numbers.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            init.linear(module.weight, generator, residual=residual.get(name, 0))
+            if module.bias is not None:
+                module.bias.zero_()
+        elif isinstance(module, nn.Embedding):
+            init.table(module.weight, generator)
+        elif isinstance(weight := getattr(module, "weight", None), nn.Parameter) and weight.ndim == 2:
+            init.linear(weight, generator, residual=0)

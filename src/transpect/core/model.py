@@ -1,0 +1,155 @@
+"""The Transformer: a chain of towers. An encoder, a decoder, or an encoder and the decoder that looks at it.
+
+Axes: B batch, T query, S source, D model, V vocabulary.
+
+The way through, top to bottom::
+
+    ids [B, T] ── token table ── + segment, + absolute position, norm, dropout          (embeddings.py, positions/)
+        x [B, T, D] ── layer 0 … N−1:  x ← after(x + Σ after_branch(branch(before(x))))   (blocks.py)
+                           branches:   self-attention, cross-attention, feed-forward      (attention.py, feedforward.py)
+        hidden [B, T, D] ── final norm ── head ── logits [B, T, V]                        (heads.py)
+
+The model keeps no state: what it knows besides its weights comes in as arguments and travels in `Context`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from transpect.base.errors import ConfigError, MaskError
+from transpect.core.blocks import Stack, StackConfig
+from transpect.core.config import ModelConfig
+from transpect.core.context import NO_CACHE, NO_MEMORY, NO_SOURCE, NO_TAP, Cache, Context, Memory, Source, Tags, Tap
+from transpect.core.embeddings import Embeddings, check_ids
+from transpect.core.initialization import initialize
+
+
+class Tower(nn.Module):
+    """Embeddings and a stack of layers."""
+
+    def __init__(self, config: ModelConfig, stack: StackConfig) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(config.embedding, config.d_model)
+        self.stack = Stack(stack, config.d_model, config.context_length)
+
+    def forward(self, tokens: Tensor, context: Context, token_types: Tensor | None) -> Tensor:
+        """Token vectors [B, T, D] -> hidden [B, T, D]."""
+        x = self.embeddings(tokens, context.tags, self.stack.positions, token_types)
+        hidden: Tensor = self.stack(x, context)
+        return hidden
+
+
+class Transformer(nn.Module):
+    """Build it from a config; call it on ids.
+
+    ``model(ids)`` gives logits [B, T, V] (or what the head gives). For an encoder–decoder,
+    ``model(ids, source=model.encode(source_ids))``.
+
+    Args:
+        config: what to build.
+        seed: of the initial weights.
+
+    Raises:
+        ConfigError: a combination that can't be built.
+    """
+
+    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.token = nn.Embedding(config.vocab_size, config.d_model)
+        self.towers = nn.ModuleDict({name: Tower(config, stack) for name, stack in config.towers.items()})
+        self.head = config.head.build(config.d_model, config.vocab_size)
+        *self._before, self._last = config.towers
+        initialize(self, config.init, self._residual_writers(), seed)
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        tags: Tags | None = None,
+        token_types: Tensor | None = None,
+        source: Source = NO_SOURCE,
+        cache: Cache = NO_CACHE,
+        memory: Memory = NO_MEMORY,
+        tap: Tap = NO_TAP,
+    ) -> Tensor:
+        """Run the last tower and the head.
+
+        Args:
+            ids: [B, T].
+            tags: positions and more of each token; None is rows without padding that follow what ``cache`` or
+                ``memory`` holds. For padded rows: ``Tags.padded(ids != pad_id)``.
+            token_types: [B, T] segment ids, for models that have such embeddings.
+            source: the encoder's output.
+            cache: keys and values of earlier tokens; it takes those of these tokens up.
+            memory: hidden states of earlier segments.
+            tap: sees intermediate tensors.
+
+        Returns:
+            what the head gives: logits [B, T, V] for a language model.
+        """
+        context = Context(self._tags(ids, tags, cache, memory), source, cache, memory, tap)
+        hidden = self._run(self._last, ids, context, token_types)
+        out: Tensor = self.head(hidden, context.tags, self.token.weight)
+        return out
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        tags: Tags | None = None,
+        token_types: Tensor | None = None,
+        source: Source = NO_SOURCE,
+        tap: Tap = NO_TAP,
+    ) -> Tensor:
+        """What the head would read: [B, T, D]."""
+        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), source, tap=tap)
+        return self._run(self._last, ids, context, token_types)
+
+    def encode(
+        self, ids: Tensor, *, tags: Tags | None = None, token_types: Tensor | None = None, tap: Tap = NO_TAP
+    ) -> Source:
+        """Run the encoder of an encoder–decoder on source ids [B, S].
+
+        Raises:
+            ConfigError: the model has no encoder before its last tower.
+        """
+        if not self._before:
+            raise ConfigError("this model has one tower, so nothing to encode for it", value=self.config.kind)
+        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), tap=tap)
+        return Source(self._run(self._before[0], ids, context, token_types), context.tags)
+
+    def _run(self, tower: str, ids: Tensor, context: Context, token_types: Tensor | None) -> Tensor:
+        hidden: Tensor = self.towers[tower](self.token(ids), context, token_types)
+        return hidden
+
+    def _tags(self, ids: Tensor, tags: Tags | None, cache: Cache, memory: Memory) -> Tags:
+        check_ids(ids, self.config.vocab_size)
+        if tags is None:
+            return following(cache if cache.length else memory, ids)
+        if not isinstance(tags, Tags):
+            raise MaskError(
+                "tags must be Tags, not a mask", value=type(tags).__name__, remedy="Use Tags.padded(ids != pad_id)."
+            )
+        if tags.shape != tuple(ids.shape):
+            raise MaskError("tags must have the shape of ids", value=f"{tags.shape} for {tuple(ids.shape)}")
+        return tags
+
+    def _residual_writers(self) -> dict[str, int]:
+        """Projections that end in a residual stream, with the number of branches that write to it."""
+        writers: dict[str, int] = {}
+        for tower, stack in self.config.towers.items():
+            branches = stack.n_layers * sum(len(step) for step in stack.steps)
+            for name, module in self.towers[tower].named_modules(prefix=f"towers.{tower}"):
+                if isinstance(module, nn.Linear) and name.endswith((".body.out", ".body.down")):
+                    writers[name] = branches
+        return writers
+
+
+def following(past: Cache | Memory, ids: Tensor) -> Tags:
+    """Tags of unpadded rows [B, T] that go on where ``past`` ends."""
+    batch, length = ids.shape
+    start = past.next_position
+    if isinstance(start, int):
+        return Tags.dense(batch, length, start=start, device=ids.device)
+    return Tags.of(start + Tags.dense(batch, length, device=ids.device).position)

@@ -1,0 +1,108 @@
+"""What a position scheme is: where it can act on a Transformer, and nothing it must do everywhere.
+
+Axes: B batch, T query, S key, D model, H heads, E head.
+
+A scheme may add to the embeddings (`PositionModule.embed`), turn queries and keys (`Geometry.rotate_query` and
+`rotate_key`), or add to the scores (`Geometry.bias`, and `PositionModule.relation` where that depends on the query).
+One file holds one scheme.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from transpect.base.codec import Variant
+from transpect.core.context import Tags
+
+
+@dataclass(frozen=True)
+class Dims:
+    """What a scheme may need to know of the stack that it serves."""
+
+    d_model: int
+    n_heads: int
+    head_dim: int
+    context_length: int
+    looks_ahead: bool
+
+
+class Geometry:
+    """The positions of one pass, prepared once for all layers. The base has none."""
+
+    bias: Tensor | None = None
+    """[B|1, H, T, S] added to the scaled scores."""
+
+    def rotate_query(self, query: Tensor) -> Tensor:
+        """Turn queries [B, H, T, E] by their positions."""
+        return query
+
+    def rotate_key(self, key: Tensor) -> Tensor:
+        """Turn new keys [B, K, T, E] by their positions, before they are cached."""
+        return key
+
+
+NO_GEOMETRY = Geometry()
+
+
+class Relation(nn.Module):
+    """A layer's own part in relating a query to a key. The base has no parameters."""
+
+    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Tensor | None]:
+        """(query [B, H, T, E] to score keys with, bias [B|1, H, T, S] on the scaled scores)."""
+        return query, geometry.bias
+
+
+class PositionModule(nn.Module):
+    """A stack's share of a scheme. The base does nothing anywhere."""
+
+    def embed(self, x: Tensor, tags: Tags) -> Tensor:
+        """Add absolute positions to embeddings [B, T, D]."""
+        return x
+
+    def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
+        """Prepare one pass, in the model's dtype.
+
+        Args:
+            query: the tokens that look.
+            new: the keys that this pass computes (``query`` itself, or remembered tokens and it).
+            key: all keys, cached ones first.
+        """
+        return NO_GEOMETRY
+
+    def relation(self) -> Relation:
+        """Build one layer's part."""
+        return Relation()
+
+
+class Position(Variant):
+    """A position scheme with its options."""
+
+    def build(self, dims: Dims) -> PositionModule:
+        """The scheme's parameters and buffers for one stack."""
+        raise AssertionError("abstract")
+
+
+def row(tags: Tags) -> Tensor:
+    """Positions [B, T], or [1, T] where all rows are known to be alike; padding counts as position 0."""
+    return (tags.position if tags.start is None else tags.position[:1]).clamp(min=0)
+
+
+def distances(query: Tags, key: Tags) -> Tensor:
+    """[B|1, T, S]: query position − key position."""
+    q, k = (row(query), row(key)) if query.start is not None and key.start is not None else both(query, key)
+    return q[:, :, None] - k[:, None, :]
+
+
+def both(query: Tags, key: Tags) -> tuple[Tensor, Tensor]:
+    """Positions of queries [B, T] and keys [B, S], padding as 0."""
+    return query.position.clamp(min=0), key.position.clamp(min=0)
+
+
+def sinusoid(position: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
+    """(sin, cos) of ``position / base^(2i/dim)``, each [..., ceil(dim/2)], float64."""
+    i = torch.arange(0, dim, 2, dtype=torch.float64, device=position.device)
+    angle = position.to(torch.float64)[..., None] * base ** (-i / dim)
+    return angle.sin(), angle.cos()

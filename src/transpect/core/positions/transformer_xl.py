@@ -1,0 +1,64 @@
+"""Transformer-XL's relative positions (Dai et al. 2019, §3.3); its memories live in `Context`.
+
+score(i, j) = (q_i + u)·k_j + (q_i + v)·W_R r_{i−j}, with r the sinusoid of the distance and u, v, W_R a layer's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from transpect.core.context import Tags
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, distances, sinusoid
+
+
+@dataclass(frozen=True)
+class TransformerXL(Position, kind="transformer_xl"):
+    """Relative sinusoids with content and position biases."""
+
+    base: float = 10000.0
+
+    def build(self, dims: Dims) -> PositionModule:
+        return TransformerXLModule(dims, self.base)
+
+
+class TransformerXLModule(PositionModule):
+    def __init__(self, dims: Dims, base: float) -> None:
+        super().__init__()
+        self.dims, self.base = dims, base
+
+    def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
+        return DistanceGeometry(distances(query, key), self.dims.d_model, self.base, dtype)
+
+    def relation(self) -> Relation:
+        return TransformerXLRelation(self.dims)
+
+
+class DistanceGeometry(Geometry):
+    """``sinusoids`` [N, D] of the N distances that occur; ``index`` [B|1, T, S] says which is whose."""
+
+    def __init__(self, distance: Tensor, d_model: int, base: float, dtype: torch.dtype) -> None:
+        low, high = (int(distance.min()), int(distance.max())) if distance.numel() else (0, 0)
+        occurring = torch.arange(low, high + 1, device=distance.device)
+        # sines first, then cosines, as the authors' code has them
+        self.sinusoids = torch.cat(sinusoid(occurring, d_model, base), -1)[:, :d_model].to(dtype)
+        self.index = distance - low
+
+
+class TransformerXLRelation(Relation):
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.heads, self.head_dim = dims.n_heads, dims.head_dim
+        self.project = nn.Linear(dims.d_model, dims.n_heads * dims.head_dim, bias=False)
+        self.u = nn.Parameter(torch.zeros(dims.n_heads, dims.head_dim))
+        self.v = nn.Parameter(torch.zeros(dims.n_heads, dims.head_dim))
+
+    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Tensor | None]:
+        assert isinstance(geometry, DistanceGeometry)
+        batch, heads, queries, _ = query.shape
+        relative = self.project(geometry.sinusoids).unflatten(-1, (self.heads, self.head_dim))  # [N, H, E]
+        scores = torch.einsum("bhte,nhe->bhtn", query + self.v[:, None], relative)
+        index = geometry.index[:, None].expand(batch, heads, queries, -1)  # [B, H, T, S]
+        return query + self.u[:, None], scores.gather(-1, index) * scale
