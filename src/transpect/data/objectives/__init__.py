@@ -1,0 +1,1 @@
+"""Objectives: what of a document is read and what is predicted. One file a kind."""
