@@ -1,0 +1,133 @@
+"""Directories that are replaced as a whole: a reader finds the old one or the new one, never a half-written one.
+
+While ``run/best`` is replaced, these stand beside it::
+
+    .best.tmp-…   being written; worth nothing
+    .best.new     complete, about to take the name
+    .best.old     what had the name until a moment ago
+
+`settled` finds the complete one if the writer died between two renames.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from transpect.base.errors import CheckpointError
+
+__all__ = ["atomic_directory", "settled"]
+
+
+@contextmanager
+def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda name: False) -> Iterator[Path]:
+    """Give an empty directory to fill; when the block ends without an error, it takes the name ``path``.
+
+    Everything is on the disk (fsync) before the name changes. After an error nothing remains of the attempt, and what
+    stood at ``path`` stands there still.
+
+    Args:
+        path: the directory to make or to replace.
+        keep: which entries (by name) of the directory that is replaced also belong to the new one, unless it has an
+            entry of that name itself. They are hard-linked where the file system can, otherwise copied.
+
+    Raises:
+        CheckpointError: it can't be written, or ``path`` is a file.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_dir():
+        raise CheckpointError("a checkpoint is a directory, and this is a file", value=target)
+    fresh, old = _beside(target, "new"), _beside(target, "old")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _finish_interrupted(target)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.tmp-", dir=target.parent))
+    except OSError as error:
+        raise CheckpointError(f"can't write here: {error}", value=target) from error
+    try:
+        yield staging
+        if target.is_dir():
+            _carry_over(target, staging, keep)
+        staging.chmod(0o777 & ~_umask())
+        _sync_tree(staging)
+        staging.rename(fresh)
+    except OSError as error:
+        raise CheckpointError(f"can't write the checkpoint: {error}", value=target) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)  # after the rename there is none
+    if target.is_dir():
+        target.rename(old)
+    fresh.rename(target)
+    _sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def settled(path: str | Path) -> Path:
+    """``path``, or the complete directory that was about to take or had just lost its name when its writer died."""
+    target = Path(path)
+    if target.exists():
+        return target
+    beside = Path(os.path.realpath(path))
+    return next((place for place in (_beside(beside, "new"), _beside(beside, "old")) if place.is_dir()), target)
+
+
+def _finish_interrupted(target: Path) -> None:
+    """Do what a writer that died between two renames had left to do, and clear away what it left."""
+    found = settled(target)
+    if found != target and found.is_dir():
+        found.rename(target)
+    for stage in ("new", "old"):
+        leftover = _beside(target, stage)
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+
+
+def _beside(target: Path, stage: str) -> Path:
+    return target.with_name(f".{target.name}.{stage}")
+
+
+def _carry_over(old: Path, new: Path, keep: Callable[[str], bool]) -> None:
+    for entry in old.iterdir():
+        if not keep(entry.name) or (new / entry.name).exists():
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, new / entry.name, symlinks=True, copy_function=_link)
+        else:
+            _link(str(entry), str(new / entry.name))
+
+
+def _link(source: str, destination: str) -> str:
+    try:
+        os.link(source, destination, follow_symlinks=False)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, destination, follow_symlinks=False)
+    return destination
+
+
+def _sync_tree(folder: Path) -> None:
+    for root, _, files in os.walk(folder):
+        for name in files:
+            file = Path(root, name)
+            if not file.is_symlink():
+                _sync(file)
+        _sync(Path(root))
+
+
+def _sync(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":  # a directory can't be opened there, and renames are journalled
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

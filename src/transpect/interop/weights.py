@@ -1,0 +1,146 @@
+"""Named tensors in safetensors files: memory-mapped, in one file or many, and read only when asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from transpect.base.errors import CheckpointError
+
+__all__ = ["FILE", "INDEX", "Weights", "read_json", "write_weights"]
+
+FILE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_REFRESH = 256 * 2**20  # bytes
+
+
+class Weights(Mapping[str, Tensor]):
+    """The tensors of a checkpoint directory by name.
+
+    Nothing is read before a tensor's numbers are used. ``weights[name]`` is backed by the file and keeps it mapped;
+    ``weights.passing(name)`` is for a tensor that is about to be copied: its pages are let go again after a while.
+
+    Raises:
+        CheckpointError: no safetensors, a damaged header or index, a shard that is missing or not in the directory.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._files = _files(folder)
+        self._kept: dict[Path, Any] = {}
+        self._passing: dict[Path, Any] = {}
+        self._passed = 0
+        self._where: dict[str, Path] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, torch.dtype] = {}
+        for file, promised in self._files.items():
+            handle = self._kept[file] = _open(file)
+            for name in handle.keys():  # noqa: SIM118 (no mapping)
+                part = handle.get_slice(name)
+                self._where[name] = file
+                self.shapes[name] = tuple(part.get_shape())
+                self.dtypes[name] = _dtype(part.get_dtype(), name, file)
+            absent = sorted(set(promised) - set(self._where))
+            if absent:
+                raise CheckpointError("a shard lacks tensors that the index puts there", value=absent[:10], file=file)
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor: Tensor = self._kept[self._where[name]].get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._where)
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    def passing(self, name: str) -> Tensor:
+        """A tensor that the caller copies from and lets go."""
+        if self._passed > _REFRESH:  # pages stay resident as long as their mapping lives
+            self._passing.clear()
+            self._passed = 0
+        file = self._where[name]
+        if file not in self._passing:
+            self._passing[file] = _open(file)
+        tensor: Tensor = self._passing[file].get_tensor(name)
+        self._passed += tensor.nbytes
+        return tensor
+
+
+def write_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Write one safetensors file."""
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(ready, str(folder / FILE), metadata={"format": "pt"})
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        CheckpointError: no such file, not UTF-8 JSON, or not an object.
+    """
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"can't read: {error.strerror}", file=file) from error
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"not UTF-8: {error.reason}", file=file) from error
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"not valid JSON: {error.msg}", file=file, line=error.lineno) from error
+    if not isinstance(data, dict):
+        raise CheckpointError("must hold a JSON object", value=data, file=file)
+    return data
+
+
+def _files(folder: Path) -> dict[Path, list[str]]:
+    """The safetensors files of a checkpoint, with the tensors that the index promises in each."""
+    if (folder / FILE).is_file():
+        return {folder / FILE: []}
+    if not (folder / INDEX).is_file():
+        pickled = [f.name for f in sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt"))]
+        if pickled:
+            raise CheckpointError(
+                "weights must be safetensors; pickled ones can run code when they are read",
+                value=pickled[0],
+                file=folder,
+                remedy="Convert them where you trust them: AutoModel.from_pretrained(…).save_pretrained(…).",
+            )
+        raise CheckpointError(f"no {FILE} in this directory", file=folder)
+    index = folder / INDEX
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not table:
+        raise CheckpointError("the index must have a `weight_map` of tensors to files", value=table, file=index)
+    shards: dict[Path, list[str]] = {}
+    for tensor, name in table.items():
+        plain = isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0:")
+        if not plain:
+            raise CheckpointError("a shard must be a plain file name inside the directory", value=name, file=index)
+        shards.setdefault(folder / name, []).append(tensor)
+    missing = [file.name for file in shards if not file.is_file()]
+    if missing:
+        raise CheckpointError("shards named by the index are missing", value=missing[:10], file=index)
+    return shards
+
+
+def _open(file: Path) -> Any:
+    try:
+        return safe_open(str(file), framework="pt", device="cpu")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"not a complete safetensors file: {error}", file=file) from error
+
+
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_WHOLE = {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
+_DTYPES |= _WHOLE | {"BOOL": torch.bool}
+
+
+def _dtype(name: str, tensor: str, file: Path) -> torch.dtype:
+    if name not in _DTYPES:
+        raise CheckpointError(f"the tensor {tensor} has a dtype that is not supported", value=name, file=file)
+    return _DTYPES[name]
