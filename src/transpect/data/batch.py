@@ -17,7 +17,7 @@ IGNORE: Final = -100
 """The label of a position where nothing is predicted (`torch.nn.functional.cross_entropy` ignores it by default)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Rows of training examples.
 

@@ -1,0 +1,81 @@
+"""Documents by number: what a source gives and an objective reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import final
+
+Segmenter = Callable[[str], Sequence[str]]
+"""Cuts a text into its words, in order; what stands between two words (spaces) is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text, or a pair of texts.
+
+    Attributes:
+        text: the text; of a pair, the source.
+        target: of a pair, what the source should become.
+        file: where it was read, for messages. Not compared.
+        line: its first line there, from 1. Not compared.
+    """
+
+    text: str
+    target: str | None = None
+    file: str | None = field(default=None, compare=False)
+    line: int | None = field(default=None, compare=False)
+
+
+class Documents(ABC):
+    """A numbered row of documents, maybe without end. Any of them can be asked for at any time."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """How many there are; None is without end."""
+
+    @property
+    @abstractmethod
+    def segmenter(self) -> Segmenter | None:
+        """How the source itself cuts a text into words, where it knows."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What tells an endless row from another; of a finite one, its documents do."""
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Document:
+        """Document ``index``, from 0."""
+
+    @final
+    def __iter__(self) -> Iterator[Document]:
+        numbers = count() if self.size is None else range(self.size)
+        return (self[number] for number in numbers)
+
+
+@final
+@dataclass(frozen=True)
+class Listed(Documents):
+    """Documents held in memory."""
+
+    items: Sequence[Document]
+    segments: Segmenter | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.items)
+
+    @property
+    def segmenter(self) -> Segmenter | None:
+        return self.segments
+
+    @property
+    def identity(self) -> str:
+        return "listed"
+
+    def __getitem__(self, index: int) -> Document:
+        return self.items[index]
