@@ -192,6 +192,16 @@ class NoMemory(_NoPast):
         return hidden
 
 
+class Named:
+    """A tap that puts a name before every name."""
+
+    def __init__(self, name: str, tap: Tap) -> None:
+        self._name, self._tap = name, tap
+
+    def see(self, name: str, value: Tensor) -> None:
+        self._tap.see(f"{self._name}.{name}", value)
+
+
 class NoTap:
     """Nobody is watching."""
 

@@ -224,7 +224,7 @@ def pooled(hidden: Tensor, tags: Tags, pool: Pool) -> Tensor:
         ConfigError: a row without any real token.
     """
     real = tags.position >= 0  # [B, T]
-    if not bool(real.any(-1).all()):
+    if tags.start is None and not bool(real.any(-1).all()):
         raise ConfigError("a sequence must have at least one token to be pooled")
     if pool == "mean":
         weights = real.to(hidden.dtype) / real.sum(-1, keepdim=True)

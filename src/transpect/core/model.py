@@ -19,7 +19,19 @@ from torch import Tensor, nn
 from transpect.base.errors import ConfigError, MaskError
 from transpect.core.blocks import Stack, StackConfig
 from transpect.core.config import ModelConfig
-from transpect.core.context import NO_CACHE, NO_MEMORY, NO_SOURCE, NO_TAP, Cache, Context, Memory, Source, Tags, Tap
+from transpect.core.context import (
+    NO_CACHE,
+    NO_MEMORY,
+    NO_SOURCE,
+    NO_TAP,
+    Cache,
+    Context,
+    Memory,
+    Named,
+    Source,
+    Tags,
+    Tap,
+)
 from transpect.core.embeddings import Embeddings, check_ids
 from transpect.core.initialization import initialize
 
@@ -47,20 +59,22 @@ class Transformer(nn.Module):
 
     Args:
         config: what to build.
-        seed: of the initial weights.
+        seed: of the initial weights; None leaves them as they are, for weights that are about to be loaded (build
+            under ``torch.device("meta")`` to allocate nothing).
 
     Raises:
         ConfigError: a combination that can't be built.
     """
 
-    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+    def __init__(self, config: ModelConfig, *, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config
         self.token = nn.Embedding(config.vocab_size, config.d_model)
         self.towers = nn.ModuleDict({name: Tower(config, stack) for name, stack in config.towers.items()})
         self.head = config.head.build(config.d_model, config.vocab_size)
         *self._before, self._last = config.towers
-        initialize(self, config.init, self._residual_writers(), seed)
+        if seed is not None:
+            initialize(self, config.init, self._residual_writers(), seed)
 
     def forward(
         self,
@@ -83,12 +97,12 @@ class Transformer(nn.Module):
             source: the encoder's output.
             cache: keys and values of earlier tokens; it takes those of these tokens up.
             memory: hidden states of earlier segments.
-            tap: sees intermediate tensors.
+            tap: sees intermediate tensors, named by tower, e.g. ``decoder.3.self.attention_weights``.
 
         Returns:
             what the head gives: logits [B, T, V] for a language model.
         """
-        context = Context(self._tags(ids, tags, cache, memory), source, cache, memory, tap)
+        context = Context(self._tags(ids, tags, cache, memory), source, cache, memory, Named(self._last, tap))
         hidden = self._run(self._last, ids, context, token_types)
         out: Tensor = self.head(hidden, context.tags, self.token.weight)
         return out
@@ -103,7 +117,7 @@ class Transformer(nn.Module):
         tap: Tap = NO_TAP,
     ) -> Tensor:
         """What the head would read: [B, T, D]."""
-        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), source, tap=tap)
+        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), source, tap=Named(self._last, tap))
         return self._run(self._last, ids, context, token_types)
 
     def encode(
@@ -116,7 +130,7 @@ class Transformer(nn.Module):
         """
         if not self._before:
             raise ConfigError("this model has one tower, so nothing to encode for it", value=self.config.kind)
-        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), tap=tap)
+        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), tap=Named(self._before[0], tap))
         return Source(self._run(self._before[0], ids, context, token_types), context.tags)
 
     def _run(self, tower: str, ids: Tensor, context: Context, token_types: Tensor | None) -> Tensor:

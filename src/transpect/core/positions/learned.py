@@ -34,7 +34,10 @@ class LearnedModule(PositionModule):
 
     def embed(self, x: Tensor, tags: Tags) -> Tensor:
         position = row(tags)
-        needed = int(position.max()) + 1 if position.numel() else 0
+        if tags.start is None:
+            needed = int(position.max()) + 1 if position.numel() else 0
+        else:
+            needed = tags.start + tags.shape[1]  # known without waiting for the device
         if needed > self.length:
             raise ContextLengthError(
                 f"learned positions end at {self.length}",

@@ -30,17 +30,18 @@ class TransformerXLModule(PositionModule):
         self.dims, self.base = dims, base
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        return DistanceGeometry(distances(query, key), self.dims.d_model, self.base, dtype)
+        distance = distances(query, key)
+        low, high = span(query, key, distance)
+        return DistanceGeometry(distance, low, high, self.dims.d_model, self.base, dtype)
 
     def relation(self) -> Relation:
         return TransformerXLRelation(self.dims)
 
 
 class DistanceGeometry(Geometry):
-    """``sinusoids`` [N, D] of the N distances that occur; ``index`` [B|1, T, S] says which is whose."""
+    """``sinusoids`` [N, D] of the N distances from ``low`` to ``high``; ``index`` [B|1, T, S] says which is whose."""
 
-    def __init__(self, distance: Tensor, d_model: int, base: float, dtype: torch.dtype) -> None:
-        low, high = (int(distance.min()), int(distance.max())) if distance.numel() else (0, 0)
+    def __init__(self, distance: Tensor, low: int, high: int, d_model: int, base: float, dtype: torch.dtype) -> None:
         occurring = torch.arange(low, high + 1, device=distance.device)
         # sines first, then cosines, as the authors' code has them
         self.sinusoids = torch.cat(sinusoid(occurring, d_model, base), -1)[:, :d_model].to(dtype)
@@ -62,3 +63,11 @@ class TransformerXLRelation(Relation):
         scores = torch.einsum("bhte,nhe->bhtn", query + self.v[:, None], relative)
         index = geometry.index[:, None].expand(batch, heads, queries, -1)  # [B, H, T, S]
         return query + self.u[:, None], scores.gather(-1, index) * scale
+
+
+def span(query: Tags, key: Tags, distance: Tensor) -> tuple[int, int]:
+    """The smallest and the largest distance; known without waiting for the device where rows have no padding."""
+    if query.start is not None and key.start is not None:
+        last_query, last_key = query.start + query.shape[1] - 1, key.start + key.shape[1] - 1
+        return query.start - last_key, last_query - key.start
+    return (int(distance.min()), int(distance.max())) if distance.numel() else (0, 0)
