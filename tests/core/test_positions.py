@@ -13,6 +13,7 @@ from transpect.cache import DenseCache, SegmentMemory
 from transpect.core import (
     AttentionConfig,
     Causal,
+    CausalLM,
     Full,
     Mlp,
     ModelConfig,
