@@ -95,13 +95,26 @@ def no_hidden_randomness(_name: str, tree: ast.Module) -> Faults:
                 yield node.lineno, f"calls {called}"
 
 
+def exported(tree: ast.Module) -> set[str]:
+    """The names in ``__all__``."""
+    return {
+        name
+        for node in tree.body
+        if isinstance(node, ast.Assign) and any(dotted(target) == "__all__" for target in node.targets)
+        for name in ast.literal_eval(node.value)
+    }
+
+
+EXPORTED = {name for file in FILES for name in exported(tree_of(file.read_text(encoding="utf-8")))}
+
+
 def a_docstring(_name: str, tree: ast.Module) -> Faults:
-    """Every module says what it is for, and every public function and class what it does."""
+    """Every module says what it is for, and every function and class that some ``__all__`` exports what it does."""
     if ast.get_docstring(tree) is None:
         yield 1, "the module has no docstring"
+    public = EXPORTED | exported(tree)
     for node in tree.body:
-        public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-        if public and ast.get_docstring(node) is None:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in public and not ast.get_docstring(node):
             yield node.lineno, f"{node.name} has no docstring"
 
 
@@ -174,7 +187,7 @@ BROKEN = [  # a rule, and sources that it must refuse
     (no_swallowed_errors, "x.py", "try:\n    f()\nexcept:\n    raise"),
     (no_swallowed_errors, "x.py", "try:\n    f()\nexcept Exception:\n    pass"),
     (a_docstring, "x.py", "x = 1"),
-    (a_docstring, "x.py", '"""A module."""\ndef f(): pass'),
+    (a_docstring, "x.py", '"""A module."""\n__all__ = ["f"]\ndef f(): pass'),
     (no_stubs, "x.py", "raise NotImplementedError"),
     (no_stubs, "x.py", "raise NotImplementedError('later')"),
     (no_hidden_randomness, "x.py", "import random\nrandom.random()"),
@@ -191,7 +204,7 @@ SOUND = [
     (no_print_outside_cli, "core/x.py", "console.print(1)"),
     (no_swallowed_errors, "x.py", "try:\n    f()\nexcept Exception:\n    log()\n    raise"),
     (no_hidden_randomness, "x.py", "import random\nrandom.Random(0).random()\nrng.random()"),
-    (a_docstring, "x.py", '"""A module."""\ndef _f(): pass\ndef g():\n    """A function."""'),
+    (a_docstring, "x.py", '"""A module."""\n__all__ = ["g"]\ndef f(): pass\ndef g():\n    """A function."""'),
     (no_family_in_core, "core/presets.py", "'gpt2'"),
     (no_family_in_core, "core/x.py", '"""As in GPT-2."""\nscalings = {"llama3": 1}\nalphabet = t5'),
 ]
