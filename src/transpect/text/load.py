@@ -1,0 +1,219 @@
+"""Opening tokenizers that exist."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import tokenizers
+
+from transpect.base.errors import TokenizerError
+from transpect.text.tokenizer import ROLES, Tokenizer
+
+TOKENIZER_JSON: Final = "tokenizer.json"
+RUN_PARTS: Final = ("best", "last")
+"""What a run directory keeps its models in, in the order of preference."""
+
+USUAL_TOKENS: Final[Mapping[str, tuple[str, ...]]] = {
+    "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>"),
+    "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("<mask>", "[MASK]"),
+    "cls": ("[CLS]",),
+    "sep": ("[SEP]",),
+}
+"""What tokens are called by convention: the roles where a ``tokenizer.json`` comes without a word about them."""
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Open a tokenizer.
+
+    Args:
+        path: a directory with a ``tokenizer.json`` (a Hugging Face directory), a run directory (its ``best/``, then
+            its ``last/``), or a ``tokenizer.json`` under any name.
+
+    The roles of special tokens come from ``tokenizer_config.json``, ``special_tokens_map.json`` or ``config.json``
+    beside the file, the first that speaks of the role; from convention (:data:`USUAL_TOKENS`) where none is there.
+
+    Raises:
+        TokenizerError: nothing there, or nothing that is a tokenizer; the message says what was found and what to do.
+    """
+    place = Path(path)
+    for loader in LOADERS:
+        if loader.takes(place):
+            return loader.load(place)
+    raise _not_a_tokenizer(place)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """One way to keep a tokenizer on disk.
+
+    Args:
+        takes: whether a path is kept in this way, told without reading all of it.
+        load: opens it.
+    """
+
+    takes: Callable[[Path], bool]
+    load: Callable[[Path], Tokenizer]
+
+
+def _has_tokenizer_json(path: Path) -> bool:
+    return (path / TOKENIZER_JSON).is_file()
+
+
+def _run_part(path: Path) -> Path | None:
+    return next((path / part for part in RUN_PARTS if _has_tokenizer_json(path / part)), None)
+
+
+def _load_run(path: Path) -> Tokenizer:
+    part = _run_part(path)
+    assert part is not None, "takes() found it"
+    return _load_json(part / TOKENIZER_JSON)
+
+
+def _load_json(path: Path) -> Tokenizer:
+    """A ``tokenizer.json``, with the files beside it."""
+    text = _read_text(path)
+    try:
+        backend = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # what `tokenizers` raises is a plain Exception
+        if not isinstance(_parsed(text, path).get("model"), dict):
+            raise TokenizerError(
+                "not a tokenizer: it has no 'model'", file=path, remedy="Give the tokenizer.json that `save` wrote."
+            ) from error
+        raise TokenizerError(
+            f"not a tokenizer that the tokenizers package {tokenizers.__version__} can open ({error})",
+            file=path,
+            remedy="Save it again, or upgrade tokenizers.",
+        ) from error
+    config = _read_beside(path, "tokenizer_config.json")
+    return Tokenizer(
+        backend,
+        _roles(path, backend, config),
+        chat_templates=_chat_templates(path.parent, config),
+        extra_config={key: config[key] for key in _KEPT if key in config},
+    )
+
+
+LOADERS: Final = (
+    Loader(_has_tokenizer_json, lambda path: _load_json(path / TOKENIZER_JSON)),
+    Loader(lambda path: _run_part(path) is not None, _load_run),
+    Loader(lambda path: path.is_file(), _load_json),
+)
+"""How tokenizers are kept; the first that takes a path opens it."""
+
+_KEPT = ("model_max_length", "padding_side", "truncation_side", "model_input_names")
+"""What of a ``tokenizer_config.json`` is kept through loading and saving: data without a say in the ids."""
+
+
+def _roles(path: Path, backend: tokenizers.Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
+    special_map = _read_beside(path, "special_tokens_map.json")
+    model_config = _read_beside(path, "config.json")
+    ids = {role: _first_id(model_config.get(f"{role}_token_id")) for role in ROLES}
+    roles: dict[str, str] = {}
+    for role in ROLES:
+        key = f"{role}_token"
+        # A key with null says that there is none, whatever the files after it say.
+        if key in config or key in special_map:
+            token = _content(config[key] if key in config else special_map[key], path, key)
+        else:
+            number = ids[role]
+            token = None if number is None else backend.id_to_token(number)
+        if token is not None:
+            roles[role] = token
+    if config or special_map or any(number is not None for number in ids.values()):
+        return roles
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    return {role: usual for role, names in USUAL_TOKENS.items() for usual in names if usual in special}
+
+
+def _content(token: Any, path: Path, key: str) -> str | None:
+    """A special token in a config: a string, an object with ``content``, or null."""
+    content = token.get("content") if isinstance(token, dict) else token
+    if content is not None and not isinstance(content, str):
+        raise TokenizerError(f"{key} must be a string", value=content, file=path.parent, remedy="Mend its config.")
+    return content or None
+
+
+def _first_id(value: Any) -> int | None:
+    """A token id in a model's config: a number, or a list of them (several tokens end a text)."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, int) and first >= 0 else None
+
+
+def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The templates of a directory: those in its config, and over them those in files of their own."""
+    found = config.get("chat_template") or {}
+    named = found if isinstance(found, list) else [{"name": "default", "template": found}] if found else []
+    templates: dict[str, str] = {}
+    for entry in named:
+        match entry:
+            case {"name": str(name), "template": str(template)}:
+                templates[name] = template
+            case _:
+                raise TokenizerError(
+                    "chat_template must be a string or a list of {name, template}",
+                    value=entry,
+                    file=folder / "tokenizer_config.json",
+                    remedy="Mend it, or take it out.",
+                )
+    for file in sorted((folder / "additional_chat_templates").glob("*.jinja")):
+        templates[file.stem] = _read_text(file)
+    if (folder / "chat_template.jinja").is_file():
+        templates["default"] = _read_text(folder / "chat_template.jinja")
+    return templates
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(
+            f"can't be read as UTF-8 text ({error})", file=path, remedy="Check that it is the right file, and whole."
+        ) from error
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise TokenizerError(
+            f"not valid JSON ({error})",
+            file=path,
+            line=getattr(error, "lineno", None),
+            remedy="The file is damaged or cut short: copy or save it again.",
+        ) from error
+    if not isinstance(content, dict):
+        raise TokenizerError("must hold a JSON object", file=path, remedy="Give the file that `save` wrote.")
+    return content
+
+
+def _read_beside(path: Path, name: str) -> dict[str, Any]:
+    """A JSON file in the same directory, or nothing where there is none."""
+    file = path.parent / name
+    return _parsed(_read_text(file), file) if file.is_file() else {}
+
+
+def _not_a_tokenizer(path: Path) -> TokenizerError:
+    if not path.exists():
+        return TokenizerError(
+            "no such file or directory",
+            file=path,
+            remedy="Give a directory with a tokenizer.json, a run directory, or a tokenizer.json.",
+        )
+    foreign = [
+        name for name in ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model") if (path / name).exists()
+    ]
+    if foreign:
+        remedy = (
+            f"It has {', '.join(foreign)}; turn that into a tokenizer.json: "
+            "transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)."
+        )
+    else:
+        remedy = "Give a directory with a tokenizer.json, or a run directory whose best/ or last/ has one."
+    return TokenizerError("no tokenizer.json in this directory", file=path, remedy=remedy)

@@ -1,0 +1,62 @@
+"""Decoding while ids still come in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transpect.text.incremental import build_stages
+from transpect.text.tokenizer import Tokenizer, checked_ids
+
+
+class StreamDecoder:
+    """Ids to text, one at a time: the deltas join to exactly ``tokenizer.decode(ids)``.
+
+    So U+FFFD comes out only where the full decode has it: a character whose bytes are still incomplete is held, and
+    what can't become one any more is given out as the full decode would. Time per id does not depend on how many went
+    before: each decoder runs as a machine with a few characters of state (:mod:`transpect.text.incremental`).
+
+    Text is given out as early as it is certain, with one known delay: in a vocabulary with byte fallback a run
+    of ``<0xNN>`` tokens is held to its end, since the full decode turns all of it to U+FFFD where one byte is wrong.
+
+    Args:
+        tokenizer: the tokenizer; it is not changed, and any number of streams may share it.
+        skip_special_tokens: leave special tokens out, as in ``decode``.
+
+    Raises:
+        TokenizerError: the tokenizer has a decoder that can't run piece by piece (none of a language model does).
+
+    Example:
+        >>> stream = StreamDecoder(tokenizer)
+        >>> "".join(stream.push(i) for i in ids) + stream.flush() == tokenizer.decode(ids)
+        True
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = False) -> None:
+        self._tokenizer: Final = tokenizer
+        self._skipped: Final = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._stages = build_stages(tokenizer.decoder_spec)
+
+    def push(self, token_id: int) -> str:
+        """Take the next id; give out the text that is certain now, often none.
+
+        Raises:
+            TokenizerError: an id that is not a whole number ≥ 0.
+        """
+        (checked,) = checked_ids([token_id])
+        piece = self._tokenizer.id_to_token(checked)
+        # An id without a token is passed over, as in `decode`: models pad their vocabulary.
+        if piece is None or checked in self._skipped:
+            return ""
+        pieces = [piece]
+        for stage in self._stages:
+            pieces = [out for piece in pieces for out in stage.feed(piece)]
+        return "".join(pieces)
+
+    def flush(self) -> str:
+        """The ids are over: give out what was held. The decoder is then as new, for the next text."""
+        pieces: list[str] = []
+        for stage in self._stages:
+            pieces = [out for piece in pieces for out in stage.feed(piece)]
+            pieces += stage.end()
+        self._stages = build_stages(self._tokenizer.decoder_spec)
+        return "".join(pieces)
