@@ -1,0 +1,1 @@
+"""The command line: `transpect.cli.main` and one file a command."""

@@ -1,0 +1,148 @@
+"""The help pages of the commands: their words, arguments and options."""
+
+from transpect.base.messages.row import Row
+
+ROWS: dict[str, Row] = {
+    # What every page says.
+    "cli.usage": {"en": "Usage: ", "zh": "用法："},
+    "cli.commands": {"en": "Commands:", "zh": "命令："},
+    "cli.arguments": {"en": "Arguments:", "zh": "参数："},
+    "cli.options": {"en": "Options:", "zh": "选项："},
+    "cli.examples": {"en": "Examples:", "zh": "示例："},
+    "cli.default": {"en": " (default: {value})", "zh": "（默认：{value}）"},
+    "cli.required": {"en": " (required)", "zh": "（必填）"},
+    "cli.help": {"en": "Show this page.", "zh": "显示本页。"},
+    "cli.version": {"en": "Show the version.", "zh": "显示版本号。"},
+    "cli.language": {
+        "en": "`transpect COMMAND --help` says more. TRANSPECT_LANG=en or zh chooses the language, otherwise your "
+        "locale does; TRANSPECT_DEBUG=1 shows tracebacks.",
+        "zh": "“transpect COMMAND --help” 给出详细说明。语言由 TRANSPECT_LANG=en 或 zh 选定，否则随系统区域设置；"
+        "TRANSPECT_DEBUG=1 显示错误的完整回溯。",
+    },
+    "cli.json": {"en": "Print JSON, for programs.", "zh": "输出 JSON，供程序读取。"},
+    "cli.model_path": {
+        "en": "A model: a Hugging Face directory, or a training run (its best is taken).",
+        "zh": "模型：Hugging Face 目录，或一次训练的输出目录（取其中最好的）。",
+    },
+    "cli.device": {
+        "en": "Where to compute: auto, cpu, cuda, cuda:1 or mps.",
+        "zh": "计算设备：auto、cpu、cuda、cuda:1 或 mps。",
+    },
+    "cli.seed": {"en": "The seed of everything random.", "zh": "一切随机数的种子。"},
+    # demo
+    "cli.demo.out": {"en": "Where the run is left.", "zh": "训练结果的存放目录。"},
+    "cli.demo.text": {"en": "The text to walk through the network.", "zh": "带着走过网络的那句话。"},
+    "cli.demo.fresh": {
+        "en": "Train again even if the run is there.",
+        "zh": "即使已有训练结果，也重新训练。",
+    },
+    # model
+    "cli.model.show.model": {
+        "en": "The name of a preset (see `transpect model list`), or a model's directory.",
+        "zh": "预设模型的名称（见 transpect model list），或模型目录。",
+    },
+    "cli.model.show.batch": {"en": "B of the shapes.", "zh": "形状中的批大小 B。"},
+    "cli.model.show.length": {"en": "T of the shapes.", "zh": "形状中的长度 T。"},
+    "cli.model.show.source_length": {
+        "en": "S of the shapes, for an encoder–decoder; T when not given.",
+        "zh": "形状中的源长度 S（编码器–解码器）；不给则与 T 相同。",
+    },
+    "cli.model.show.config": {
+        "en": "Print the configuration alone, as YAML.",
+        "zh": "只打印配置（YAML）。",
+    },
+    "cli.model.show.keys": {
+        "en": "Set any key of the model, in full or by its short name: --decoder.ffn.d_ff 512, --n_layers 2.",
+        "zh": "设置模型配置中的任何一项，可用全名或短名：--decoder.ffn.d_ff 512、--n_layers 2。",
+    },
+    # tokenizer
+    "cli.tokenizer.kind": {
+        "en": "char, bpe, byte-bpe, wordpiece or unigram.",
+        "zh": "char、bpe、byte-bpe、wordpiece 或 unigram。",
+    },
+    "cli.tokenizer.vocab_size": {
+        "en": "How many tokens at most, special ones included; only char can do without.",
+        "zh": "词表大小上限，含特殊词元；只有 char 可以不给。",
+    },
+    "cli.tokenizer.keys": {
+        "en": "Set an option of the kind, e.g. --byte_fallback true.",
+        "zh": "设置该类型自己的选项，例如 --byte_fallback true。",
+    },
+    "cli.tokenizer.out": {"en": "The directory to save in.", "zh": "保存目录。"},
+    "cli.tokenizer.files": {
+        "en": "Data to train on: text files, folders of them, JSONL (field `text`) or TSV.",
+        "zh": "训练数据：文本文件、文件夹、JSONL（text 字段）或 TSV。",
+    },
+    "cli.tokenizer.path": {
+        "en": "A directory that holds tokenizer.json, that file itself, or a training run.",
+        "zh": "含 tokenizer.json 的目录、该文件本身，或一次训练的输出目录。",
+    },
+    "cli.tokenizer.text": {
+        "en": "The text; - or nothing reads it from standard input.",
+        "zh": "文本；用 - 或留空则从标准输入读取。",
+    },
+    "cli.tokenizer.ids": {
+        "en": "Token ids, parted by spaces or commas; - or nothing reads them from standard input.",
+        "zh": "词元编号，以空格或逗号分隔；用 - 或留空则从标准输入读取。",
+    },
+    "cli.tokenizer.special": {
+        "en": "Add the special tokens that the model expects around a text.",
+        "zh": "在文本两端加上模型所需的特殊词元。",
+    },
+    # train
+    "cli.train.recipe": {"en": "A recipe: a YAML file, see recipes/.", "zh": "配方：YAML 文件，见 recipes/。"},
+    "cli.train.out": {"en": "The directory of the run.", "zh": "本次训练的输出目录。"},
+    "cli.train.data": {
+        "en": "Train on this instead of the recipe's data: a text file, a folder, JSONL, TSV.",
+        "zh": "用它代替配方中的训练数据：文本文件、文件夹、JSONL 或 TSV。",
+    },
+    "cli.train.resume": {
+        "en": "auto goes on where the run in --out was left, never starts anew, a directory goes on from that run.",
+        "zh": "auto 从 --out 中断处继续，never 从头开始，给出目录则从那次训练继续。",
+    },
+    "cli.train.keys": {
+        "en": "Set any key of the recipe: --model.n_layers 2, --train.max_steps 24; --KEY=VALUE works too.",
+        "zh": "设置配方中的任何一项：--model.n_layers 2、--train.max_steps 24；也可写作 --KEY=VALUE。",
+    },
+    # generate
+    "cli.generate.text": {
+        "en": "The text to continue; - or nothing reads it from standard input.",
+        "zh": "要续写的文本；用 - 或留空则从标准输入读取。",
+    },
+    "cli.generate.max_new_tokens": {"en": "How many tokens at most.", "zh": "最多生成多少个词元。"},
+    "cli.generate.temperature": {
+        "en": "0 always takes the most probable token; 1 samples as the model learned; more is wilder.",
+        "zh": "0 总取概率最大的词元；1 按模型学到的概率采样；更大则更随意。",
+    },
+    "cli.generate.top_k": {
+        "en": "Sample among the K most probable tokens.",
+        "zh": "只在概率最大的 K 个词元中采样。",
+    },
+    "cli.generate.top_p": {
+        "en": "Sample among the most probable tokens that together reach P.",
+        "zh": "只在累计概率达到 P 的最可能词元中采样。",
+    },
+    "cli.generate.stop": {
+        "en": "End before this text; can be given more than once.",
+        "zh": "遇到这段文本即停止，不输出它；可多次给出。",
+    },
+    "cli.generate.n": {
+        "en": "How many continuations, each with the next seed.",
+        "zh": "续写多少份，种子依次加一。",
+    },
+    "cli.generate.stream": {
+        "en": "Show the text as it comes; the default on a terminal.",
+        "zh": "边生成边显示；在终端中为默认。",
+    },
+    "cli.generate.only_new": {
+        "en": "Leave the given text out and print the continuation alone.",
+        "zh": "不打印给定的文本，只打印续写部分。",
+    },
+    # eval
+    "cli.eval.data": {
+        "en": "The text: a file, a folder, JSONL (field `text`) or TSV.",
+        "zh": "评测文本：文件、文件夹、JSONL（text 字段）或 TSV。",
+    },
+    "cli.eval.batch_size": {"en": "How many texts at once.", "zh": "一次处理多少段文本。"},
+    "cli.eval.limit": {"en": "Only the first N texts.", "zh": "只取前 N 段文本。"},
+}

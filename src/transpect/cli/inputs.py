@@ -1,0 +1,57 @@
+"""What a person gives on the command line or on standard input."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+
+from transpect.base.errors import DataError, TokenizerError
+
+__all__ = ["read_ids", "read_text"]
+
+
+def read_text(argument: str | None) -> str:
+    """The text itself, or standard input for ``-`` and None, without the line feed that ends its last line.
+
+    Raises:
+        DataError: there is no text, or it is not UTF-8.
+    """
+    text = argument
+    if argument is None or argument == "-":
+        text = _standard_input("a text").removesuffix("\n")
+    assert text is not None
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError("the text must be UTF-8", value=text, remedy="Check the terminal's encoding.") from error
+    if not text.strip():
+        raise DataError("the text must not be empty", value=text, remedy="Give it in quotes, or pipe it in.")
+    return text
+
+
+def read_ids(words: Sequence[str]) -> list[int]:
+    """Token ids parted by spaces or commas, in square brackets or not; standard input for none and for ``-``.
+
+    Raises:
+        TokenizerError: one of them is no whole number from 0, or there is none.
+    """
+    text = " ".join(words) if words and list(words) != ["-"] else _standard_input("ids")
+    found = [word for word in re.split(r"[\s,\[\]]+", text) if word]
+    if not found:
+        raise TokenizerError("there must be at least one id", value=text, remedy="Give ids such as 5 17 3.")
+    for word in found:
+        if not (word.isascii() and word.isdigit()):
+            raise TokenizerError("a token id is a whole number from 0", value=word, remedy="Give ids such as 5 17 3.")
+    return [int(word) for word in found]
+
+
+def _standard_input(what: str) -> str:
+    if sys.stdin.isatty():
+        raise DataError(f"{what} must be given", remedy="Give it as an argument, or pipe it in.")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "standard input must be UTF-8 text", value=error.object[error.start : error.start + 4]
+        ) from error
