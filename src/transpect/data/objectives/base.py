@@ -1,0 +1,247 @@
+"""What every objective is: options that say what they need, and a task built from them that makes examples.
+
+Axes: B batch, T query, S source.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transpect.base.codec import Variant
+from transpect.base.errors import ConfigError, DataError
+from transpect.core.config import ModelConfig
+from transpect.core.context import Tags
+from transpect.core.heads import CausalLM, MaskedLM
+from transpect.core.visibility import All, SameSegment, Visibility
+from transpect.data.batch import IGNORE, Batch
+from transpect.data.documents import Document, Segmenter
+from transpect.data.packing import Plan
+from transpect.data.ragged import Ints, Ragged
+from transpect.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an objective can't do without.
+
+    Attributes:
+        model: the kind of the model.
+        roles: special tokens; of each tuple the tokenizer must have one.
+        looks_back: the last tower must not see what it is to predict.
+    """
+
+    model: str
+    roles: tuple[tuple[str, ...], ...]
+    looks_back: bool
+
+
+class Objective(Variant):
+    """What of a document is read and what is predicted; a kind owns its options."""
+
+    needs: ClassVar[Needs]
+
+    @property
+    @abstractmethod
+    def separates(self) -> bool:
+        """Whether several documents share a row and must not see each other."""
+
+    @abstractmethod
+    def build(self, tokenizer: Tokenizer, seq_len: int) -> Task:
+        """The maker of examples of at most ``seq_len`` tokens.
+
+        Raises:
+            ConfigError: the tokenizer lacks a special token, or ``seq_len`` is too small.
+        """
+
+    @abstractmethod
+    def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
+        """The special ids that whoever writes with the trained model must use, by their names in Hugging Face's
+        ``generation_config.json``."""
+
+    @final
+    def adapt(self, config: ModelConfig) -> ModelConfig:
+        """The config with which to train: where documents share a row, only tokens of the same document see each other.
+
+        Visibility has no weights, so the trained weights are those of ``config`` itself; save them with that.
+        """
+        if not self.separates:
+            return config
+        name = list(config.towers)[-1]
+        stack = replace(config.last, visibility=_within_segments(config.last.visibility))
+        return replace(config, encoder=stack) if name == "encoder" else replace(config, decoder=stack)
+
+    @final
+    def check(self, config: ModelConfig, tokenizer: Tokenizer, seq_len: int) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            ConfigError: another kind of model, a head that predicts no tokens, a vocabulary smaller than the
+                tokenizer's, a context shorter than ``seq_len``, or what `build` refuses.
+        """
+        needs = self.needs
+        if config.kind != needs.model:
+            raise ConfigError(
+                f"the {self.kind} objective needs a model of kind {needs.model}",
+                value=config.kind,
+                remedy="Choose another preset or another objective.",
+            )
+        if not isinstance(config.head, CausalLM | MaskedLM):
+            raise ConfigError(
+                f"the {self.kind} objective needs a head that predicts tokens",
+                value=config.head.kind,
+                remedy="Set model.head to causal_lm or masked_lm.",
+            )
+        if needs.looks_back and config.last.visibility.plain().looks_ahead:
+            raise ConfigError(
+                f"the {self.kind} objective needs a decoder that sees only the past, or it reads the answer",
+                value=config.last.visibility.kind,
+                remedy="Set model.decoder.visibility to causal.",
+            )
+        if config.vocab_size < tokenizer.vocab_size:
+            raise ConfigError(
+                f"the model must have a row for each of the tokenizer's {tokenizer.vocab_size} ids",
+                value=config.vocab_size,
+                remedy=f"Set model.vocab_size to {tokenizer.vocab_size}.",
+            )
+        if seq_len > config.context_length:
+            raise ConfigError(
+                f"seq_len must not be longer than the model's context of {config.context_length}",
+                value=seq_len,
+                remedy="Lower data.seq_len, or raise model.context_length.",
+            )
+        self.build(tokenizer, seq_len)
+
+    @final
+    def _check_tokenizer(self, tokenizer: Tokenizer, seq_len: int, least: int) -> None:
+        for roles in self.needs.roles:
+            if all(tokenizer.role_id(role) is None for role in roles):
+                raise ConfigError(
+                    f"the {self.kind} objective needs a tokenizer with the special token {' or '.join(roles)}",
+                    value=dict(tokenizer.special_tokens),
+                    remedy="Choose another kind of tokenizer, or train one with that token.",
+                )
+        if seq_len < least:
+            raise ConfigError(f"seq_len must be at least {least} for the {self.kind} objective", value=seq_len)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Documents as ids.
+
+    Attributes:
+        streams: a row a document in each; what they hold is the task's affair.
+        characters: how many characters of text they predict.
+    """
+
+    streams: tuple[Ragged, ...]
+    characters: int
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One row: ids [n], labels [n] aligned with logits, position [n], segment [n], and the source's ids [m] if any."""
+
+    ids: Ints
+    labels: Ints
+    position: Ints
+    segment: Ints
+    source: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+class Task(ABC):
+    """An objective built for a tokenizer and a length.
+
+    Attributes:
+        pad_id: what fills ids; padding is told by position −1, so it may be any id.
+        width: T of every batch; None is the longest row.
+    """
+
+    pad_id: Final[int]
+    width: Final[int | None]
+
+    def __init__(self, tokenizer: Tokenizer, width: int | None) -> None:
+        self.pad_id, self.width = filler(tokenizer), width
+
+    @final
+    def encode(self, documents: Iterable[Document], segmenter: Segmenter | None) -> Encoded:
+        """Documents as ids, a few at a time, so that a long row of them is never held as Python numbers.
+
+        Raises:
+            DataError: a document that the objective can't use, with its file and line.
+        """
+        parts = [self.encode_batch(batch, segmenter) for batch in _in_batches(documents)]
+        if not parts:
+            raise DataError("there must be at least one document")
+        streams = zip(*(part.streams for part in parts), strict=True)
+        return Encoded(tuple(map(Ragged.join, streams)), sum(part.characters for part in parts))
+
+    @abstractmethod
+    def encode_batch(self, documents: Sequence[Document], segmenter: Segmenter | None) -> Encoded:
+        """Some documents as ids."""
+
+    @abstractmethod
+    def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
+        """The rows of one pass in the generator's random order, or in the order of the documents."""
+
+    @abstractmethod
+    def example(self, encoded: Encoded, pieces: Sequence[tuple[int, int, int]], rng: np.random.Generator) -> Example:
+        """One row of a plan. ``rng`` is for objectives that draw."""
+
+    @final
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Rows padded on the right to one width."""
+        width = self.width or max(len(example.ids) for example in examples)
+        ids = _padded([example.ids for example in examples], width, self.pad_id)
+        labels = _padded([example.labels for example in examples], width, IGNORE)
+        position = _padded([example.position for example in examples], width, -1)
+        segment = _padded([example.segment for example in examples], width, -1)
+        sources = [example.source for example in examples]
+        longest = max(map(len, sources))
+        if not longest:
+            return Batch(ids, _tags(position, segment), labels)
+        source_ids = _padded(sources, longest, self.pad_id)
+        is_token = torch.arange(longest) < torch.tensor([len(source) for source in sources])[:, None]
+        return Batch(ids, _tags(position, segment), labels, source_ids=source_ids, source_tags=Tags.padded(is_token))
+
+
+def filler(tokenizer: Tokenizer) -> int:
+    """The id that fills a batch: the tokenizer's pad, else its eos, else 0."""
+    return next(found for found in (tokenizer.pad_id, tokenizer.eos_id, 0) if found is not None)
+
+
+def _in_batches(documents: Iterable[Document], size: int = 1024) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    for document in documents:
+        batch.append(document)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _within_segments(rule: Visibility) -> Visibility:
+    rules = rule.rules if isinstance(rule, All) else (rule,)
+    return rule if SameSegment() in rules else All((*rules, SameSegment()))
+
+
+def _padded(rows: Sequence[Ints], width: int, fill: int) -> Tensor:
+    out = np.full((len(rows), width), fill, np.int64)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return torch.from_numpy(out)
+
+
+def _tags(position: Tensor, segment: Tensor) -> Tags:
+    """Tags that know when all rows are one full document each, which kernels have a faster path for."""
+    batch, width = position.shape
+    if bool((position == torch.arange(width)).all()):
+        return Tags.dense(batch, width)
+    return Tags.of(position, segment=segment)

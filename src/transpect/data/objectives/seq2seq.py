@@ -1,0 +1,129 @@
+"""Predict a target from a source (teacher forcing: Vaswani et al. 2017, §3.1).
+
+The encoder reads ``s_1 … s_m eos``; the decoder reads ``start t_1 … t_n`` and predicts ``t_1 … t_n eos``. The start
+token is the tokenizer's bos, or its pad where it has no bos (T5's way).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import numpy as np
+
+from transpect.base.errors import DataError
+from transpect.data.documents import Document, Segmenter
+from transpect.data.draws import shuffled
+from transpect.data.objectives.base import Encoded, Example, Needs, Objective, Task, filler
+from transpect.data.packing import Plan, alone
+from transpect.data.ragged import Ragged
+from transpect.text.tokenizer import Tokenizer
+
+
+@final
+@dataclass(frozen=True)
+class Seq2Seq(Objective, kind="seq2seq"):
+    """A pair a row, source and target each padded to the longest in the batch.
+
+    Attributes:
+        too_long: what to do with a pair of which the source or the target, with its eos, is longer than ``seq_len``:
+            an ``error``, ``drop`` it, or ``crop`` (a cropped source still ends with eos; a cropped target has none,
+            because it does not end there).
+    """
+
+    too_long: Literal["error", "drop", "crop"] = "error"
+
+    needs: ClassVar[Needs] = Needs(model="encoder-decoder", roles=(("eos",), ("bos", "pad")), looks_back=True)
+
+    @property
+    def separates(self) -> bool:
+        return False
+
+    def build(self, tokenizer: Tokenizer, seq_len: int) -> Seq2SeqTask:
+        self._check_tokenizer(tokenizer, seq_len, least=2)
+        return Seq2SeqTask(self, tokenizer, seq_len)
+
+    def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
+        start, eos = _start_and_end(tokenizer)
+        return {"decoder_start_token_id": start, "eos_token_id": eos, "pad_token_id": filler(tokenizer)}
+
+
+def _start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
+    start = tokenizer.pad_id if tokenizer.bos_id is None else tokenizer.bos_id
+    eos = tokenizer.eos_id
+    assert start is not None and eos is not None
+    return start, eos
+
+
+@final
+class Seq2SeqTask(Task):
+    """Rows of one pair; it is held as ``s_1 … s_m eos`` and ``start t_1 … t_n eos``. A dropped pair is held empty."""
+
+    def __init__(self, objective: Seq2Seq, tokenizer: Tokenizer, seq_len: int) -> None:
+        super().__init__(tokenizer, None)
+        self._objective, self._tokenizer, self._seq_len = objective, tokenizer, seq_len
+        self._start, self._end = _start_and_end(tokenizer)
+
+    def encode_batch(self, documents: Sequence[Document], segmenter: Segmenter | None) -> Encoded:
+        sources = self._tokenizer.encode_batch([document.text for document in documents], parse_special=False)
+        targets = self._tokenizer.encode_batch([_target(document) for document in documents], parse_special=False)
+        characters = 0
+        source_rows: list[list[int]] = []
+        target_rows: list[list[int]] = []
+        for document, source, target in zip(documents, sources, targets, strict=True):
+            fits = max(len(source), len(target)) < self._seq_len
+            if not fits and self._objective.too_long == "error":
+                raise self._error(document, source, target)
+            kept = fits or self._objective.too_long == "crop"
+            source_row = [*source[: self._seq_len - 1], self._end]
+            target_row = [self._start, *target, self._end][: self._seq_len + 1]
+            source_rows.append(source_row if kept else [])
+            target_rows.append(target_row if kept else [])
+            characters += len(self._text(document, target)) if kept else 0
+        return Encoded((Ragged.of(source_rows), Ragged.of(target_rows)), characters)
+
+    def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
+        lengths = encoded.streams[1].lengths
+        pairs = np.flatnonzero(lengths)
+        if generator is not None:
+            pairs = pairs[shuffled(len(pairs), generator)]
+        return alone(np.stack([pairs, np.zeros_like(pairs), lengths[pairs] - 1], 1))
+
+    def example(self, encoded: Encoded, pieces: Sequence[tuple[int, int, int]], rng: np.random.Generator) -> Example:
+        sources, targets = encoded.streams
+        ((pair, start, length),) = pieces
+        return Example(
+            ids=targets.part(pair, start, length),
+            labels=targets.part(pair, start + 1, length),
+            position=np.arange(length),
+            segment=np.zeros(length, np.int64),
+            source=sources.part(pair, 0, int(sources.lengths[pair])),
+        )
+
+    def _text(self, document: Document, target: list[int]) -> str:
+        """The part of a target that is predicted."""
+        if len(target) <= self._seq_len:
+            return _target(document)
+        return self._tokenizer.decode(target[: self._seq_len])
+
+    def _error(self, document: Document, source: list[int], target: list[int]) -> DataError:
+        return DataError(
+            f"source and target must have at most seq_len − 1 = {self._seq_len - 1} tokens",
+            value=f"{len(source)} and {len(target)} tokens",
+            file=document.file,
+            line=document.line,
+            remedy="Raise data.seq_len, or set data.objective.too_long to drop or crop.",
+        )
+
+
+def _target(document: Document) -> str:
+    if document.target is None:
+        raise DataError(
+            "the seq2seq objective needs pairs of texts",
+            value=document.text,
+            file=document.file,
+            line=document.line,
+            remedy="Use a tsv source, or a jsonl source with `target`.",
+        )
+    return document.target
