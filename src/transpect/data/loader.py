@@ -174,7 +174,7 @@ class Batches:
         return example
 
     def _example(self, run: _Pass, row: int, epoch: int | str) -> Example:
-        return self._task.example(run.encoded, run.plan[row], draws("row", self._seed, epoch, row))
+        return self._task.example(run.encoded, run.plan[row], (self._seed, epoch, row))
 
     def _pass(self, epoch: int) -> _Pass:
         if self._current is None or self._current[0] != epoch:

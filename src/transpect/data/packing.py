@@ -16,6 +16,9 @@ from transpect.data.ragged import Ints
 OPEN_ROWS: Final = 64
 """How many rows are open at once. More waste less and pack slower."""
 
+Piece = tuple[int, int, int]
+"""(document, start, length)"""
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -32,7 +35,7 @@ class Plan:
     def __len__(self) -> int:
         return len(self.rows) - 1
 
-    def __getitem__(self, row: int) -> list[tuple[int, int, int]]:
+    def __getitem__(self, row: int) -> list[Piece]:
         """The pieces of a row, in order."""
         return [(d, s, n) for d, s, n in self.pieces[self.rows[row] : self.rows[row + 1]].tolist()]
 

@@ -22,9 +22,12 @@ from transpect.core.heads import CausalLM, MaskedLM
 from transpect.core.visibility import All, SameSegment, Visibility
 from transpect.data.batch import IGNORE, Batch
 from transpect.data.documents import Document, Segmenter
-from transpect.data.packing import Plan
+from transpect.data.packing import Piece, Plan
 from transpect.data.ragged import Ints, Ragged
 from transpect.text.tokenizer import Tokenizer
+
+Key = tuple[int | str, ...]
+"""What tells a row from all others: seed, epoch, number."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,8 @@ class Task(ABC):
         """The rows of one pass in the generator's random order, or in the order of the documents."""
 
     @abstractmethod
-    def example(self, encoded: Encoded, pieces: Sequence[tuple[int, int, int]], rng: np.random.Generator) -> Example:
-        """One row of a plan. ``rng`` is for objectives that draw."""
+    def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
+        """One row of a plan; what is drawn for it is a function of ``key``."""
 
     @final
     def collate(self, examples: Sequence[Example]) -> Batch:

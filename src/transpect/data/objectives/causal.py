@@ -2,8 +2,8 @@
 
 A document of tokens t_1 … t_n is read as ``start t_1 … t_n`` and predicted as ``t_1 … t_n eos``: its first token from
 the start token alone, and its end too. The start token is the tokenizer's bos, or its eos where it has no bos (GPT-2's
-way). So a document's mean loss is −ln P(document, end) / (n + 1), to be set against a world's exact floor, and nothing is
-ever predicted across the border of two documents.
+way). So a document's mean loss is −ln P(document, end) / (n + 1), to be set against a world's exact floor, and nothing
+is ever predicted across the border of two documents.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from transpect.base.errors import ConfigError
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
-from transpect.data.objectives.base import Encoded, Example, Needs, Objective, Task, filler
-from transpect.data.packing import Plan, alone, cut, joined, packed
+from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
+from transpect.data.packing import Piece, Plan, alone, cut, joined, packed
 from transpect.data.ragged import Ragged
 from transpect.text.tokenizer import Tokenizer
 
@@ -96,7 +96,7 @@ class CausalTask(Task):
             pieces = pieces[shuffled(len(pieces), generator)]
         return packed(pieces, self._seq_len) if self._objective.pack else alone(pieces)
 
-    def example(self, encoded: Encoded, pieces: Sequence[tuple[int, int, int]], rng: np.random.Generator) -> Example:
+    def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
         stream = encoded.streams[0]
         lengths = [length for _, _, length in pieces]
         segments = range(len(pieces)) if self._objective.separate else [0] * len(pieces)

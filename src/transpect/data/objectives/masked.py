@@ -15,9 +15,9 @@ import numpy as np
 from transpect.base.errors import ConfigError
 from transpect.data.batch import IGNORE
 from transpect.data.documents import Document, Segmenter
-from transpect.data.draws import shuffled
-from transpect.data.objectives.base import Encoded, Example, Needs, Objective, Task, filler
-from transpect.data.packing import Plan, alone, cut, packed
+from transpect.data.draws import draws, shuffled
+from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
+from transpect.data.packing import Piece, Plan, alone, cut, packed
 from transpect.data.ragged import Ints, Ragged
 from transpect.data.words import split_words, word_starts
 from transpect.text.tokenizer import Tokenizer
@@ -29,8 +29,9 @@ class Masked(Objective, kind="masked"):
     """Masked-token prediction.
 
     Each of a row's w words is chosen with chance ``rate``, on its own; where none is, one of them by lot. So a token is
-    predicted with chance rate + (1 − rate)^w / w, however long its word is. Special tokens, also
-    those spelled out in a text, are never chosen and never a random replacement. Masks are drawn anew in each epoch, from the seed, the epoch and the row.
+    predicted with chance rate + (1 − rate)^w / w, however long its word is. Special tokens, also those spelled out in a
+    text, are never chosen and never a random replacement. Masks are drawn anew in each epoch, from the seed, the epoch
+    and the row.
 
     Attributes:
         rate: of words to be predicted.
@@ -96,12 +97,17 @@ class MaskedTask(Task):
 
     def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
         frame = len(self._before) + len(self._after)
-        pieces = cut(encoded.streams[0].lengths, self._seq_len - frame)
+        ids, kinds = encoded.streams
+        pieces = cut(ids.lengths, self._seq_len - frame)
+        free = np.concatenate([[0], np.cumsum(kinds.flat >= 0)])
+        begin = kinds.starts[pieces[:, 0]] + pieces[:, 1]
+        pieces = pieces[free[begin + pieces[:, 2]] > free[begin]]  # in the others there is nothing to hide
         if generator is not None:
             pieces = pieces[shuffled(len(pieces), generator)]
         return packed(pieces, self._seq_len, frame) if self._objective.pack else alone(pieces)
 
-    def example(self, encoded: Encoded, pieces: Sequence[tuple[int, int, int]], rng: np.random.Generator) -> Example:
+    def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
+        rng = draws("mask", *key)
         ids, labels, lengths = [], [], []
         for document, start, length in pieces:
             tokens, kinds = (stream.part(document, start, length) for stream in encoded.streams)
@@ -119,8 +125,6 @@ class MaskedTask(Task):
     def _hide(self, tokens: Ints, kinds: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """What is read in place of some tokens, and what is to be predicted."""
         free = np.flatnonzero(kinds >= 0)
-        if not len(free):
-            return tokens, np.full_like(tokens, IGNORE)
         starts = kinds[free] == 1
         starts[0] = True  # a piece may begin inside a word
         word = np.cumsum(starts) - 1

@@ -15,8 +15,8 @@ import numpy as np
 from transpect.base.errors import DataError
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
-from transpect.data.objectives.base import Encoded, Example, Needs, Objective, Task, filler
-from transpect.data.packing import Plan, alone
+from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
+from transpect.data.packing import Piece, Plan, alone
 from transpect.data.ragged import Ragged
 from transpect.text.tokenizer import Tokenizer
 
@@ -90,7 +90,7 @@ class Seq2SeqTask(Task):
             pairs = pairs[shuffled(len(pairs), generator)]
         return alone(np.stack([pairs, np.zeros_like(pairs), lengths[pairs] - 1], 1))
 
-    def example(self, encoded: Encoded, pieces: Sequence[tuple[int, int, int]], rng: np.random.Generator) -> Example:
+    def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
         sources, targets = encoded.streams
         ((pair, start, length),) = pieces
         return Example(
