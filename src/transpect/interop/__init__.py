@@ -1,10 +1,19 @@
 """Checkpoints that everyone's tools open: Hugging Face directories, read and written by tables, one file a family."""
 
-from transpect.interop.checkpoint import load_config, load_generation, load_model, resolve, save_model, write_model
+from transpect.interop.checkpoint import (
+    family_of,
+    load_config,
+    load_generation,
+    load_model,
+    resolve,
+    save_model,
+    write_model,
+)
 from transpect.interop.directory import atomic_directory, settled
 
 __all__ = [
     "atomic_directory",
+    "family_of",
     "load_config",
     "load_generation",
     "load_model",

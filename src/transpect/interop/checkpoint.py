@@ -1,29 +1,37 @@
-"""A checkpoint is a Hugging Face directory: config.json, model.safetensors, generation_config.json."""
+"""A checkpoint is a Hugging Face directory: config.json, model.safetensors, generation_config.json.
+
+A model of a known family is written in the family's own names and layout, so that every tool of the field opens it;
+any other as ``model_type: transpect``, with our config and our names.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from transpect.base.codec import from_data, to_data
+from transpect.base.codec import Data
 from transpect.base.devices import resolve_device, resolve_dtype
-from transpect.base.errors import CheckpointError
-from transpect.core import ModelConfig, Transformer, override
+from transpect.base.errors import CheckpointError, ConfigError
+from transpect.core import Kernel, ModelConfig, Transformer, override
+from transpect.interop.blank import blank
 from transpect.interop.directory import atomic_directory, settled
+from transpect.interop.families import FAMILIES
+from transpect.interop.family import Family
+from transpect.interop.native import MODEL_TYPE, read_native, write_native
+from transpect.interop.tensors import Table, identity, load_state, pack_state
 from transpect.interop.weights import Weights, read_json, write_weights
 
-__all__ = ["load_config", "load_generation", "load_model", "resolve", "save_model", "write_model"]
+__all__ = ["family_of", "load_config", "load_generation", "load_model", "resolve", "save_model", "write_model"]
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
-NATIVE = "transpect"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 # what a checkpoint's own files are called; all else in a directory is somebody else's and stays
-OWN = (CONFIG, GENERATION, "*.safetensors", "*.safetensors.index.json", "pytorch_model*", "*.tmp")
+OWN = (CONFIG, GENERATION, "*.safetensors", "*.safetensors.index.json", "pytorch_model*")
 
 
 def resolve(path: str | Path) -> Path:
@@ -40,6 +48,11 @@ def resolve(path: str | Path) -> Path:
     raise CheckpointError(what, value=given, remedy="Give a Hugging Face directory, or a run directory that has one.")
 
 
+def family_of(config: ModelConfig) -> str:
+    """The ``model_type`` under which a model of this config is saved; ``transpect`` where it belongs to no family."""
+    return str(_as_family(config)[1]["model_type"])
+
+
 def save_model(
     model: Transformer,
     path: str | Path,
@@ -49,16 +62,20 @@ def save_model(
 ) -> None:
     """Write a checkpoint directory, replacing one that stands there only when the new one is complete.
 
-    Other files of a directory that is replaced (a tokenizer, say) are kept.
+    Other files of a directory that is replaced (a tokenizer, say) are kept. What belongs to training and not to the
+    model is not in a checkpoint of a family: how weights were initialised, the attention kernel, and dropout rates that
+    the family has no word for.
 
     Args:
         model: what to write, in the dtype that it has.
         path: the directory.
         generation: goes to generation_config.json, and its special ids to config.json too.
-        extra_config: further entries of config.json.
+        extra_config: further entries of config.json; whatever is below ``transpect`` is yours, other names must be ones
+            that the family knows.
 
     Raises:
-        CheckpointError: it can't be written, or the directory holds something, but no checkpoint.
+        CheckpointError: it can't be written, or could not be read again, or the directory holds something that is no
+            checkpoint.
     """
     folder = Path(path)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
@@ -75,17 +92,32 @@ def write_model(
     model: Transformer, folder: Path, *, generation: Mapping[str, Any] = {}, extra_config: Mapping[str, Any] = {}
 ) -> None:
     """As `save_model`, straight into a directory that exists; for use inside `atomic_directory`."""
-    config = {"model_type": NATIVE, "config": to_data(model.config)}
-    ids = {name: generation.get(name) for name in IDS}
-    _write_json(folder / CONFIG, {**config, **ids, **extra_config})
+    state = model.state_dict()
+    family, data = _as_family(model.config)
+    ours = {name: tensor.shape for name, tensor in state.items()}
+    links = identity(ours)
+    if family is not None:
+        links = family.links(model.config, ours, bare=data["architectures"][0] in family.bare)
+    data |= {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
+    data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
+    _read_config(data, folder / CONFIG, lambda: [item.theirs for item in links])
+    _write_json(folder / CONFIG, data)
     _write_json(folder / GENERATION, dict(generation))
-    write_weights(model.state_dict(), folder)
+    write_weights(pack_state(state, links), folder)
 
 
 def load_model(
-    path: str | Path, *, device: str | torch.device = "cpu", dtype: str | torch.dtype | None = None, kernel: Any = None
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    kernel: Kernel | str | None = None,
 ) -> Transformer:
     """The model of a checkpoint or run directory, in evaluation mode.
+
+    Weights that are stored as they are used stay in the mapped file until they are read, and in the file's pages
+    after that; others are copied once. The files must not be written to while the model is in use (`save_model`
+    replaces them instead).
 
     Args:
         path: see `resolve`.
@@ -98,25 +130,23 @@ def load_model(
         ConfigError: a configuration that can't be built.
     """
     folder = resolve(path)
-    config = load_config(folder)
-    if kernel is not None:
-        config = override(config, [("kernel", kernel)])
-    if isinstance(dtype, str):
-        dtype = resolve_dtype(dtype)
-    with torch.device("meta"):
-        model = Transformer(config)
-    weights = Weights(folder)
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    wrong = [name for name in expected if name in weights and weights.shapes[name] != expected[name]]
-    for what, names in (
-        ("missing", sorted(expected.keys() - weights.keys())),
-        ("unexpected", sorted(weights.keys() - expected.keys())),
-        ("mis-shaped", wrong),
-    ):
-        if names:
-            raise CheckpointError(f"{len(names)} tensors are {what}", value=", ".join(names[:10]), file=folder)
-    place = resolve_device(device) if isinstance(device, str) else device
-    state = {name: weights[name].to(device=place, dtype=dtype) for name in expected}
+    data, weights = read_json(folder / CONFIG), Weights(folder)
+    family, config = _read_config(data, folder / CONFIG, lambda: weights)
+    model = blank(config if kernel is None else _with_kernel(config, kernel))
+    ours = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    table, links = Table(body=()), identity(ours)
+    if family is not None:
+        table = family.table(config)
+        links = family.links(config, ours, bare=table.is_bare(weights))
+    state = load_state(
+        weights,
+        table,
+        links,
+        ours,
+        file=folder,
+        dtype=resolve_dtype(dtype) if isinstance(dtype, str) else dtype,
+        device=resolve_device(device) if isinstance(device, str) else device,
+    )
     model.load_state_dict(state, assign=True)
     return model.eval()
 
@@ -125,26 +155,55 @@ def load_config(path: str | Path) -> ModelConfig:
     """The configuration of a checkpoint or run directory.
 
     Raises:
-        CheckpointError: no such directory, or a model type that is not known.
+        CheckpointError: no such directory, or a family or an option that is not known.
         ConfigError: a configuration that can't be built.
     """
-    file = resolve(path) / CONFIG
-    data = read_json(file)
-    if data.get("model_type") != NATIVE:
-        raise CheckpointError("unknown model_type", value=data.get("model_type"), file=file)
-    return from_data(ModelConfig, data.get("config"))
+    folder = resolve(path)
+    return _read_config(read_json(folder / CONFIG), folder / CONFIG, lambda: Weights(folder))[1]
 
 
 def load_generation(path: str | Path) -> dict[str, Any]:
-    """How the checkpoint wants to be decoded: generation_config.json over the special ids of config.json."""
+    """How the checkpoint wants to be decoded: generation_config.json over the special ids of config.json.
+
+    Raises:
+        CheckpointError: no such directory, or a file that is not JSON.
+    """
     folder = resolve(path)
     config = read_json(folder / CONFIG)
     ids = {name: config[name] for name in IDS if config.get(name) is not None}
     own = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
-    return {
-        **ids,
-        **{key: value for key, value in own.items() if key not in ("transformers_version", "_from_model_config")},
-    }
+    origin = ("transformers_version", "_from_model_config")
+    return {**ids, **{name: value for name, value in own.items() if name not in origin}}
+
+
+def _read_config(
+    data: Mapping[str, Any], file: Path, tensors: Callable[[], Collection[str]]
+) -> tuple[Family | None, ModelConfig]:
+    kind = data.get("model_type")
+    try:
+        if kind == MODEL_TYPE:
+            return None, read_native(data)
+        family = FAMILIES.get(str(kind))
+        if family is None:
+            known = ", ".join((*FAMILIES, MODEL_TYPE))
+            raise CheckpointError(f"model_type must be one of {known}", value=kind)
+        return family, family.read(data, tensors)
+    except (CheckpointError, ConfigError) as error:
+        error.file = error.file or file
+        raise
+
+
+def _as_family(config: ModelConfig) -> tuple[Family | None, Data]:
+    for family in FAMILIES.values():
+        data = family.write(config)
+        if data is not None:
+            return family, data
+    return None, write_native(config)
+
+
+def _with_kernel(config: ModelConfig, kernel: Kernel | str) -> ModelConfig:
+    crossing = [name for name, stack in config.towers.items() if stack.cross is not None]
+    return override(config, [("kernel", kernel), *((f"{name}.cross.kernel", kernel) for name in crossing)])
 
 
 def _write_json(file: Path, data: Mapping[str, Any]) -> None:

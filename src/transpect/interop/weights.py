@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
@@ -18,7 +17,8 @@ __all__ = ["FILE", "INDEX", "Weights", "read_json", "write_weights"]
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_REFRESH = 256 * 2**20  # bytes
+ALIGNED = 64  # bytes, as torch allocates
+_REFRESH = 32 * 2**20  # bytes
 
 
 class Weights(Mapping[str, Tensor]):
@@ -74,9 +74,26 @@ class Weights(Mapping[str, Tensor]):
 
 
 def write_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Write one safetensors file."""
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(ready, str(folder / FILE), metadata={"format": "pt"})
+    """Write one safetensors file, tensor after tensor, so that no second copy of the weights is ever held.
+
+    The format is a length (8 bytes), a JSON header and the numbers without gaps. Its own library leaves the numbers
+    where the header happens to end; here the header is padded and tensors of odd sizes come last, so that the others
+    begin at multiples of 64 bytes and can be used where they are mapped.
+    """
+    order = sorted(tensors, key=lambda name: (tensors[name].nbytes % ALIGNED != 0, name))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in order:
+        tensor = tensors[name]
+        start, end = end, end + tensor.nbytes
+        header[name] = {"dtype": _CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNED)
+    with (folder / FILE).open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+            file.write(flat.view(torch.uint8).numpy().data)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -138,6 +155,7 @@ def _open(file: Path) -> Any:
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _WHOLE = {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
 _DTYPES |= _WHOLE | {"BOOL": torch.bool}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 def _dtype(name: str, tensor: str, file: Path) -> torch.dtype:

@@ -1,0 +1,145 @@
+"""A family: one kind of config.json and its tensors, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from transpect.base.codec import Data, apply_overrides, from_data, to_data
+from transpect.base.errors import CheckpointError, TranspectError
+from transpect.core import All, Full, Head, ModelConfig, SameSegment, Visibility
+from transpect.interop.blank import shapes
+from transpect.interop.options import COMMON_ALLOWED, COMMON_VOID, Allowed, Entry, Options
+from transpect.interop.tensors import Link, Shapes, Table, link
+
+__all__ = ["Family", "canonical"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What Hugging Face calls a ``model_type``, as a table.
+
+    Attributes:
+        model_type: its name in config.json.
+        template: a config of the family, of any size; entries change it.
+        heads: the head of each architecture; the first is assumed where config.json names none.
+        entries: the options of config.json.
+        table: the tensors of a model of this family.
+        allowed: options of which only some values can be built.
+        void: options that say nothing about what the model computes.
+        bare: architectures whose tensors go without the table's prefix.
+        opens_there: False for a config that we can build and `transformers` refuses.
+    """
+
+    model_type: str
+    template: ModelConfig
+    heads: Mapping[str, Head]
+    entries: tuple[Entry, ...]
+    table: Callable[[ModelConfig], Table]
+    allowed: Allowed = field(default_factory=Allowed)
+    void: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
+    opens_there: Callable[[ModelConfig], bool] = lambda config: True
+
+    def read(self, data: Mapping[str, Any], tensors: Callable[[], Collection[str]] = tuple) -> ModelConfig:
+        """Our config for a config.json.
+
+        Args:
+            data: what it says.
+            tensors: gives the names in the checkpoint; called only where the config leaves something open.
+
+        Raises:
+            CheckpointError: an option that is unknown or can't be built.
+            ConfigError: values that contradict each other.
+        """
+        head = self.heads[self.architecture(data)]
+        defaults = {name: value for entry in self.entries for name, value in entry.defaults().items()}
+        allowed = Allowed({**COMMON_ALLOWED.values, **self.allowed.values})
+        unknown = data.keys() - defaults.keys() - allowed.values.keys() - self.void - COMMON_VOID
+        if unknown:
+            raise CheckpointError(
+                f"the family {self.model_type} does not know these options, which might change what is computed",
+                value=", ".join(f"{name}={data[name]!r}" for name in sorted(unknown)),
+                remedy="Remove them from config.json if they are void.",
+            )
+        allowed.check(data)
+        options = Options(data, defaults, head.kind, tensors)
+        overrides = [override for entry in self.entries for override in entry.read(options)]
+        return from_data(ModelConfig, apply_overrides(to_data(replace(self.template, head=head)), overrides))
+
+    def write(self, config: ModelConfig) -> Data | None:
+        """A config.json that `read` turns into an equal config (see `canonical`), or None where there is none."""
+        ours, wanted = _resolved(config), canonical(config)
+        for architecture, head in self.heads.items():
+            if type(head) is not type(config.head) or not self.opens_there(config):
+                continue
+            try:
+                data: Data = {"model_type": self.model_type, "architectures": [architecture]}
+                data |= {name: values[0] for name, values in self.allowed.values.items()}
+                for entry in self.entries:
+                    data |= entry.write(ours)
+                back = self.read(data, lambda: self.names(config, bare=False))
+            except TranspectError:  # the family has no word for something in this config
+                continue
+            if canonical(back) == wanted:
+                return data
+        return None
+
+    def architecture(self, data: Mapping[str, Any]) -> str:
+        """Which of `heads` a config.json means.
+
+        Raises:
+            CheckpointError: none of them.
+        """
+        named = data.get("architectures") or [next(iter(self.heads))]
+        if not isinstance(named, list) or named[0] not in self.heads:
+            raise CheckpointError(
+                f"the architecture of the family {self.model_type} must be one of {', '.join(self.heads)}", value=named
+            )
+        return str(named[0])
+
+    def links(self, config: ModelConfig, ours: Shapes, *, bare: bool) -> list[Link]:
+        """Their names for our tensors of these shapes."""
+        return link(self.table(config).rows(bare=bare), ours)
+
+    def names(self, config: ModelConfig, *, bare: bool) -> list[str]:
+        """The names in a checkpoint of this config."""
+        return [item.theirs for item in self.links(config, shapes(config), bare=bare)]
+
+
+def canonical(config: ModelConfig) -> Data:
+    """What two configs share if their models compute the same from the same weights: all but initialisation, kernel
+    and dropout, with sizes spelled out, and without the rule that keeps packed documents apart, which is void for a
+    single one."""
+    return {name: _computing(value) for name, value in _resolved(config).items() if name != "init"}
+
+
+def _computing(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _computing(value) for key, value in node.items() if key not in ("kernel", "dropout")}
+    return [_computing(item) for item in node] if isinstance(node, list) else node
+
+
+def _resolved(config: ModelConfig) -> Data:
+    """As data, with every default that depends on another option spelled out and packed documents left out."""
+    data: Data = to_data(config)
+    for name, stack in config.towers.items():
+        attentions = {"attention": stack.attention} | (
+            {"cross": stack.cross or stack.attention} if stack.crosses else {}
+        )
+        data[name] |= {
+            key: to_data(replace(each, n_kv_heads=each.kv_heads, head_dim=each.width(config.d_model)))
+            for key, each in attentions.items()
+        }
+        data[name]["ffn"]["d_ff"] = stack.ffn.width(config.d_model)
+        data[name]["final_norm"] = stack.ends_with_norm
+        data[name]["visibility"] = to_data(_of_one_document(stack.visibility))
+    return data
+
+
+def _of_one_document(rule: Visibility) -> Visibility:
+    rules = [_of_one_document(part) for part in rule.rules] if isinstance(rule, All) else [rule]
+    flat = [part for each in rules for part in (each.rules if isinstance(each, All) else (each,))]
+    left = tuple(part for part in flat if part not in (SameSegment(), Full()))
+    return All(left) if len(left) > 1 else (*left, Full())[0]
