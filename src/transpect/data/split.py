@@ -14,8 +14,8 @@ def split(documents: Documents, fraction: float, seed: int = 0) -> tuple[Listed,
 
     The distinct documents are ranked by blake2b(seed, text, target); the lowest round(fraction · count) of them, at
     least one and at most all but one, are valid. Equal documents have equal ranks, so none is on both sides. A document
-    that stands alone is cut instead: the end of its text is valid, from the line nearest below the fraction where it
-    has several lines.
+    that stands alone is cut instead: the end of its text is valid, from the line that starts nearest to the fraction
+    where it has several lines.
 
     Raises:
         ConfigError: ``fraction`` is not between 0 and 1, or the documents have no end.
@@ -48,8 +48,10 @@ def _rank(document: Document, seed: int) -> bytes:
 def _cut(documents: Documents, fraction: float) -> tuple[Listed, Listed]:
     document = documents[0]
     text = document.text
+    first, end = len(text) - len(text.lstrip()), len(text.rstrip())
     at = round(len(text) * (1 - fraction))
-    at = 1 + text.find("\n", at) or 1 + text.rfind("\n", 0, at) or at
+    line_starts = [i + 1 for i, char in enumerate(text[:end]) if char == "\n" and i > first]
+    at = min(line_starts, key=lambda start: abs(start - at), default=at)
     train, valid = text[:at], text[at:]
     if document.target is not None or not train.strip() or not valid.strip():
         raise DataError(
