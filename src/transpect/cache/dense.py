@@ -6,6 +6,7 @@ Axes: B batch, T new, S all, K key-value heads, E head.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -63,6 +64,21 @@ class DenseCache:
         if self._tags is not None and length < self.length:
             self._tags = self._tags.columns(slice(0, length)) if length else None
 
+    def compact(self) -> None:
+        """Forget the first columns as far as they are padding in every row, which a long row that left may have caused.
+
+        Columns are renumbered: lengths noted before are void.
+        """
+        if self._tags is None:
+            return
+        padding = int((self._tags.position >= 0).any(0).long().argmax())  # 0 where there is none, or nothing else
+        if padding:
+            self._tags = self._tags.columns(slice(padding, None))
+            for store in (self._keys, self._values):
+                for layer, buffer in store.items():
+                    store[layer] = buffer[:, :, padding:].clone()  # a view would keep all of it in memory
+        self._tags = unpadded(self._tags)
+
     def select(self, rows: Tensor) -> None:
         """Keep the rows ``rows`` [B'] of the batch, in that order; a row may be chosen more than once or not at all."""
         if self._tags is not None:
@@ -100,3 +116,13 @@ def after(tags: Tags) -> Tensor | int:
     if tags.start is not None:
         return tags.start + tags.shape[1]
     return torch.amax(tags.position, -1, keepdim=True) + 1
+
+
+def unpadded(tags: Tags) -> Tags:
+    """The same tags, with their `start` stated where all rows are one unpadded document without a prefix."""
+    if tags.start is not None or 0 in tags.shape:
+        return tags
+    start = int(tags.position[0, 0])
+    consecutive = torch.arange(start, start + tags.shape[1], device=tags.position.device)
+    plain = start >= 0 and torch.equal(tags.position, consecutive.expand(tags.shape)) and not bool(tags.prefix.any())
+    return replace(tags, start=start) if plain and not bool(tags.segment.any()) else tags

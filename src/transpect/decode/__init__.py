@@ -1,0 +1,33 @@
+"""From logits to text: filters, sampling, stopping, one way to generate; and how probable given text is."""
+
+from transpect.decode.defaults import Defaults
+from transpect.decode.generate import decode, generate, stream
+from transpect.decode.params import GenerationParams
+from transpect.decode.prompts import Prompts
+from transpect.decode.request import Event, FinishReason, Request, Result
+from transpect.decode.row import Row
+from transpect.decode.sampling import Choice, Sampler, uniform
+from transpect.decode.scoring import Passage, Score, logprobs
+from transpect.decode.stepper import Stepper, Steps
+
+__all__ = [
+    "Choice",
+    "Defaults",
+    "Event",
+    "FinishReason",
+    "GenerationParams",
+    "Passage",
+    "Prompts",
+    "Request",
+    "Result",
+    "Row",
+    "Sampler",
+    "Score",
+    "Stepper",
+    "Steps",
+    "decode",
+    "generate",
+    "logprobs",
+    "stream",
+    "uniform",
+]

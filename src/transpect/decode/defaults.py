@@ -1,0 +1,125 @@
+"""``generation_config.json``: how a checkpoint wants to be decoded, under what the caller asks for.
+
+The file is Hugging Face's, and is read as ``transformers`` reads it: without ``do_sample: true`` it means greedy
+decoding, and ``top_k: 0`` means that there is no such filter.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transpect.base.errors import ContextLengthError
+from transpect.decode.params import GenerationParams
+
+_SAMPLING = ("top_k", "top_p", "seed")
+"""Who asks for one of these wants to sample."""
+
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "num_beams": (1,),
+    "num_beam_groups": (1,),
+    "penalty_alpha": (),
+    "repetition_penalty": (1,),
+    "encoder_repetition_penalty": (1,),
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "bad_words_ids": ([],),
+    "force_words_ids": ([],),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],),
+    "sequence_bias": ({},),
+    "exponential_decay_length_penalty": (),
+    "guidance_scale": (1,),
+    "min_length": (0,),
+    "min_p": (0,),
+    "typical_p": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+}
+"""What changes the output and is not done here, with the values (besides null) under which it does nothing."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a checkpoint asks for where the caller says nothing.
+
+    Attributes:
+        params: the defaults, greedy unless the file has ``do_sample: true``.
+        temperature: of sampling, where the caller asks to sample without saying at which.
+        max_length: how long prompt and output may become together, where neither the file nor the caller says how many
+            tokens to write.
+    """
+
+    params: GenerationParams = field(default_factory=GenerationParams)
+    temperature: float = 1.0
+    max_length: int | None = None
+
+    @classmethod
+    def read(cls, generation: Mapping[str, Any], *, eos_id: int | None = None) -> Defaults:
+        """Take the defaults from a ``generation_config.json``.
+
+        Args:
+            generation: its entries.
+            eos_id: what ends an output where the file does not say it.
+
+        Raises:
+            GenerationError: a value outside its range.
+
+        Warns:
+            UserWarning: an entry that would change the output and is not done here.
+        """
+        found = {key: value for key, value in generation.items() if value is not None}
+        eos = generation.get("eos_token_id", eos_id)
+        asked: dict[str, Any] = {
+            key: found[key] for key in ("max_new_tokens", "min_new_tokens", "top_p") if key in found
+        }
+        if found.get("top_k", 0) > 0:
+            asked["top_k"] = found["top_k"]
+        temperature = found.get("temperature", 1.0)
+        if found.get("do_sample", False):
+            asked["temperature"] = temperature
+        elif temperature not in (0, 1):
+            _warn(f"temperature={temperature} without do_sample=true, which means greedy decoding", "temperature")
+        for key, neutral in _NEUTRAL.items():
+            if key in found and found[key] not in neutral:
+                _warn(f"{key}={found[key]!r}, which is not done here and changes nothing", key)
+        if "max_new_tokens" not in asked and asked.get("min_new_tokens", 0) > GenerationParams.max_new_tokens:
+            asked["max_new_tokens"] = asked["min_new_tokens"]
+        params = GenerationParams(eos_ids=() if eos is None else eos, **asked)
+        return cls(params, temperature, None if "max_new_tokens" in asked else found.get("max_length"))
+
+    def params_for(self, changes: Mapping[str, Any], prompt_length: int) -> GenerationParams:
+        """The parameters of one request.
+
+        Args:
+            changes: what the caller asks for. Asking for ``top_k``, ``top_p`` or a ``seed`` means sampling: at
+                the default temperature, if none is given.
+            prompt_length: how many tokens the decoder begins with.
+
+        Raises:
+            GenerationError: an unknown name, or a value outside its range.
+            ContextLengthError: the checkpoint's ``max_length`` leaves no room after the prompt.
+        """
+        asked = dict(changes)
+        if "temperature" not in asked and self.params.greedy and any(asked.get(name) is not None for name in _SAMPLING):
+            asked["temperature"] = self.temperature
+        if "max_new_tokens" not in asked and self.max_length is not None:
+            if prompt_length >= self.max_length:
+                raise ContextLengthError(
+                    f"the prompt must be shorter than the checkpoint's max_length of {self.max_length} tokens",
+                    value=f"{prompt_length} tokens",
+                    remedy="Shorten it, or pass max_new_tokens.",
+                )
+            asked["max_new_tokens"] = self.max_length - prompt_length
+        limit = asked.get("max_new_tokens")
+        if "min_new_tokens" not in asked and isinstance(limit, int) and 0 <= limit < self.params.min_new_tokens:
+            asked["min_new_tokens"] = limit  # who wants fewer tokens than the checkpoint's minimum gets them
+        return self.params.override(asked)
+
+
+def _warn(what: str, key: str) -> None:
+    warnings.warn(f"generation_config.json has {what}. Take {key} out of it to be rid of this message.", stacklevel=3)

@@ -1,0 +1,147 @@
+"""Requests in, tokens out: one way for decoders and encoder–decoders, one prompt and many.
+
+Requests are decoded in batches, each row with its own parameters; a row that has ended leaves its batch at once. What a
+request gets depends on its own prompt, parameters and seed, and on nothing else in the batch (up to the rounding of the
+matrix products, whose order of sums may change with the number of rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from transpect.base.errors import ContextLengthError, GenerationError
+from transpect.core import ModelConfig, Transformer
+from transpect.decode.request import Event, Request, Result, collect
+from transpect.decode.row import Row
+from transpect.decode.sampling import Sampler
+from transpect.decode.stepper import Stepper, Steps, check_writes
+from transpect.text.tokenizer import Tokenizer
+
+
+def generate(
+    model: Transformer,
+    requests: Sequence[Request],
+    *,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+    prefill_chunk: int | None = None,
+) -> list[Result]:
+    """As `stream`, all at once: the outputs in the order of the requests."""
+    ready = [request.seeded() for request in requests]
+    events = stream(model, ready, tokenizer=tokenizer, batch_size=batch_size, prefill_chunk=prefill_chunk)
+    return collect(events, ready)
+
+
+def stream(
+    model: Transformer,
+    requests: Sequence[Request],
+    *,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+    prefill_chunk: int | None = None,
+) -> Iterator[Event]:
+    """Decode requests and give out each token as soon as it is chosen. Closing the iterator cancels the rest.
+
+    All requests are checked before the first is begun. A ``max_new_tokens`` beyond what the context has room for is cut
+    to it; the output then ends with ``length``. The prompt of a prefix language model is its prefix.
+
+    Args:
+        model: a decoder or an encoder–decoder. It is left in the mode that it is in.
+        requests: what to continue.
+        tokenizer: for text and stop strings; without one there are ids only.
+        batch_size: how many requests are decoded at a time.
+        prefill_chunk: see `Stepper`.
+
+    Raises:
+        GenerationError: a model that can't write, an empty prompt, a source where there should be none or none where
+            there should be one, stop strings without a tokenizer.
+        ContextLengthError: a prompt or a source that is longer than the context, or leaves no room for a token.
+    """
+    for name, value in (("batch_size", batch_size), ("prefill_chunk", prefill_chunk)):
+        if value is not None and value < 1:
+            raise GenerationError(f"{name} must be at least 1", value=value, remedy="Leave it out for the default.")
+    check_writes(model.config)
+    rows = [Row(index, fit(model.config, request.seeded()), tokenizer) for index, request in enumerate(requests)]
+    return _stream(model, rows, batch_size, prefill_chunk)
+
+
+def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
+    """Greedy decoding and sampling of one batch, each row until it ends.
+
+    Args:
+        steps: at the beginning, with a row for each of ``rows``.
+        rows: each asks for at least one token.
+    """
+    sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
+    logits = steps.prefill()
+    while True:
+        with torch.inference_mode():
+            choice = sampler.choose(logits, [row.written for row in rows])
+        chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
+        events = [row.take(token, logprob) for row, token, logprob in chosen]
+        yield from events
+        left = [place for place, event in enumerate(events) if event.finish_reason is None]
+        if not left:
+            return
+        token = choice.token
+        if len(left) < len(rows):
+            rows, sampler, token = [rows[place] for place in left], sampler.rows(left), token[left]
+            steps.select(left)
+        logits = steps.advance(token)
+
+
+def fit(config: ModelConfig, request: Request) -> Request:
+    """The request with no more new tokens than the context has room for; its ids are checked.
+
+    Raises:
+        GenerationError, ContextLengthError: as `stream`.
+    """
+    limit, params = config.context_length, request.params
+    if (request.source is None) != (config.encoder is None):
+        raise GenerationError(
+            "a request has a source exactly where the model has an encoder",
+            value=f"{'no' if request.source is None else 'a'} source for a model of kind {config.kind}",
+            remedy="Pass Request(prompt=ids) to a decoder, Request(prompt=[decoder_start_id], source=ids) to an "
+            "encoder–decoder.",
+        )
+    for name, ids in (("prompt", request.prompt), ("source", request.source)):
+        if ids is None:
+            continue
+        if len(ids) == 0:
+            raise GenerationError(f"a {name} needs at least one token", remedy="Begin it with the model's BOS or EOS.")
+        if len(ids) > limit:
+            raise ContextLengthError(
+                f"the {name} must fit the model's context of {limit} tokens",
+                value=f"{len(ids)} tokens",
+                remedy="Shorten it, or use a model with a longer context.",
+            )
+    room = limit - len(request.prompt)
+    if params.max_new_tokens and not room:
+        raise ContextLengthError(
+            f"the prompt fills the model's context of {limit} tokens and leaves no room for new ones",
+            value=f"{len(request.prompt)} tokens",
+            remedy="Shorten it, or use a model with a longer context.",
+        )
+    if params.max_new_tokens <= room:
+        return request
+    cut = replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
+    return replace(request, params=cut)
+
+
+def _stream(model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None) -> Iterator[Event]:
+    yield from (row.nothing() for row in rows if not row.params.max_new_tokens)
+    asking = [row for row in rows if row.params.max_new_tokens]
+    for start in range(0, len(asking), batch_size):
+        batch = asking[start : start + batch_size]
+        prompts = [row.request.prompt for row in batch]
+        steps = Stepper(
+            model,
+            prompts,
+            horizons=[len(row.request.prompt) + row.params.max_new_tokens for row in batch],
+            sources=[row.request.source or () for row in batch] if model.config.encoder else None,
+            prefill_chunk=prefill_chunk,
+        )
+        yield from decode(steps, batch)

@@ -1,0 +1,131 @@
+"""What a request may ask of decoding: how long, how random, when to stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from transpect.base.codec import did_you_mean
+from transpect.base.errors import GenerationError
+
+SEEDS = (-(2**63), 2**64)
+"""Seeds are whole numbers from the first to below the second."""
+
+
+@dataclass(frozen=True)
+class GenerationParams:
+    """How one request is decoded. The defaults are greedy and leave everything else off.
+
+    0 is a value, never "unset". A filter always leaves at least one token, so ``temperature=0``, ``top_k=0`` and
+    ``top_p=0`` all mean the best token alone; filters are off at ``temperature=1``, ``top_k=None``, ``top_p=1``.
+
+    Attributes:
+        max_new_tokens: how many tokens to write at most; fewer where the context ends before.
+        min_new_tokens: how many tokens to write before one of ``eos_ids`` may be chosen.
+        temperature: divides the logits; 0 is greedy.
+        top_k: choose among the k most probable tokens; None is off. Of equal ones the lower ids are kept.
+        top_p: choose among the fewest most probable tokens that together reach this probability; 1 is off.
+        seed: of the noise; None takes a new one from the system, which the result reports.
+        stop: texts that end the output, and are left out of it.
+        eos_ids: tokens that end the output.
+        ignore_eos: let these tokens pass as ordinary ones.
+    """
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    eos_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        # one string is one stop, and a list does as well as a tuple
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        ids = self.eos_ids
+        object.__setattr__(self, "eos_ids", (ids,) if isinstance(ids, int) else tuple(ids))
+
+        _whole("max_new_tokens", self.max_new_tokens, "Pass how many tokens to write at most.")
+        _whole("min_new_tokens", self.min_new_tokens, "Pass 0 to allow an end at any time.")
+        _check(
+            self.min_new_tokens <= self.max_new_tokens,
+            "min_new_tokens must not exceed max_new_tokens",
+            f"{self.min_new_tokens} and {self.max_new_tokens}",
+            "Lower the one or raise the other.",
+        )
+        _check(
+            _is_number(self.temperature) and 0 <= self.temperature < math.inf,
+            "temperature must be a finite number from 0",
+            self.temperature,
+            "0 is greedy, 1 the model's own distribution.",
+        )
+        if self.top_k is not None:
+            _whole("top_k", self.top_k, "Pass None to switch it off; 0 and 1 leave the best token.")
+        _check(
+            _is_number(self.top_p) and 0 <= self.top_p <= 1,
+            "top_p must be a probability from 0 to 1",
+            self.top_p,
+            "1 switches it off; 0 leaves the best token.",
+        )
+        _check(
+            self.seed is None or (_is_whole(self.seed) and SEEDS[0] <= self.seed < SEEDS[1]),
+            "seed must be a whole number of 64 bits, or None",
+            self.seed,
+            "None takes a new one each time.",
+        )
+        for stop in self.stop:
+            _check(
+                isinstance(stop, str) and bool(stop),
+                "stop must be texts that are not empty",
+                stop,
+                "An empty one would stop before the first token; use max_new_tokens=0 for that.",
+            )
+        for token in self.eos_ids:
+            _whole("each of eos_ids", token, "Pass ids of the vocabulary.")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether only the best token can be chosen."""
+        return self.temperature == 0
+
+    def override(self, changes: Mapping[str, Any]) -> GenerationParams:
+        """A copy with some parameters changed.
+
+        Raises:
+            GenerationError: an unknown name, or a value outside its range.
+        """
+        known = [f.name for f in fields(self)]
+        for name in changes:
+            _check(
+                name in known,
+                f"there is no generation parameter {name!r}",
+                None,
+                f"{did_you_mean(name, known)} Known: {', '.join(known)}.".strip(),
+            )
+        return replace(self, **changes)
+
+
+def _whole(name: str, value: object, remedy: str) -> None:
+    _check(
+        isinstance(value, int) and _is_whole(value) and value >= 0,
+        f"{name} must be a whole number from 0",
+        value,
+        remedy,
+    )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check(holds: bool, rule: str, value: object, remedy: str) -> None:
+    if not holds:
+        raise GenerationError(rule, value=value, remedy=remedy)

@@ -1,0 +1,154 @@
+"""From logits to tokens: the filters in their order, then a choice by noise that belongs to the request.
+
+Axes: B batch, V vocabulary.
+
+The noise of a request is a function of its seed and of how many tokens it has written: one uniform number a token. It
+depends on no generator's state, so a request draws the same tokens alone or in a batch, in any row of it, and after
+having been put aside and taken up again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from transpect.base.errors import GenerationError
+from transpect.decode import filters
+from transpect.decode.params import GenerationParams
+
+
+def uniform(seed: int, step: int) -> float:
+    """A number in [0, 1) with 53 random bits, from a hash of (seed, step).
+
+    Args:
+        seed: a whole number of 64 bits; a negative one is read as two's complement.
+        step: how many numbers this seed has given before.
+    """
+    digest = blake2b(struct.pack("<QQ", seed % 2**64, step), digest_size=8, person=b"transpect").digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen in each row.
+
+    Attributes:
+        token: [B] int64.
+        logprob: [B] float32 at least, log softmax(logits)[token]: by the model itself, before every filter.
+    """
+
+    token: Tensor
+    logprob: Tensor
+
+
+class Sampler:
+    """The parameters of the rows of a batch as tensors.
+
+    Args:
+        params: one for each row.
+        seeds: one for each row.
+        vocab_size: V.
+        device: where the logits are.
+
+    Raises:
+        GenerationError: ``min_new_tokens`` in a vocabulary where every token ends the output.
+    """
+
+    def __init__(
+        self, params: Sequence[GenerationParams], seeds: Sequence[int], vocab_size: int, device: torch.device
+    ) -> None:
+        self.params, self.seeds = tuple(params), tuple(seeds)
+        self.vocab_size, self.device = vocab_size, device
+        for row in self.params:
+            if row.min_new_tokens and set(row.eos_ids) >= set(range(vocab_size)):
+                raise GenerationError(
+                    "min_new_tokens needs a token that is not in eos_ids",
+                    value=f"all {vocab_size} tokens end the output",
+                    remedy="Pass min_new_tokens=0.",
+                )
+
+    def choose(self, logits: Tensor, steps: Sequence[int]) -> Choice:
+        """One token a row.
+
+        Args:
+            logits: [B, V].
+            steps: how many tokens each row has written.
+
+        Raises:
+            GenerationError: logits that are NaN or +inf, or all −inf.
+        """
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        total = wide.logsumexp(-1)  # [B]
+        if not bool(total.isfinite().all()):
+            raise GenerationError(
+                "the model's logits must be numbers",
+                value="NaN or infinite logits",
+                remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
+            )
+        held = [row.min_new_tokens > step and bool(row.eos_ids) for row, step in zip(self.params, steps, strict=True)]
+        left = (
+            filters.ban(logits, self._ends & torch.tensor(held, device=self.device)[:, None]) if any(held) else logits
+        )
+        token = left.argmax(-1) if self.greedy else self._draw(self.filter(left), steps)
+        return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
+
+    def _hold(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
+        """No end before `min_new_tokens`."""
+        early = [row.min_new_tokens > step and bool(row.eos_ids) for row, step in zip(self.params, steps, strict=True)]
+        if not any(early):
+            return logits
+        return filters.ban(logits, self._ends & torch.tensor(early, device=self.device)[:, None])
+
+    def filter(self, logits: Tensor) -> Tensor:
+        """Temperature, top-k, top-p; what is off in every row costs nothing."""
+        left = filters.temperature(logits, self._temperature)
+        if any(row.top_k is not None for row in self.params):
+            left = filters.top_k(left, self._top_k)
+        if any(row.top_p < 1 for row in self.params):
+            left = filters.top_p(left, self._top_p)
+        return left
+
+    def rows(self, index: Sequence[int]) -> Sampler:
+        """The sampler of some of the rows."""
+        params, seeds = [self.params[i] for i in index], [self.seeds[i] for i in index]
+        return Sampler(params, seeds, self.vocab_size, self.device)
+
+    @cached_property
+    def greedy(self) -> bool:
+        """Whether no row needs noise."""
+        return all(row.greedy for row in self.params)
+
+    def _draw(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
+        # the inverse of the cumulative distribution: the first token where it exceeds the noise
+        noise = [uniform(seed, step) for seed, step in zip(self.seeds, steps, strict=True)]
+        mass = logits.to(torch.float64).softmax(-1).cumsum(-1)  # [B, V]
+        level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * mass[:, -1:]
+        return torch.searchsorted(mass, level, right=True)[:, 0]
+
+    @cached_property
+    def _temperature(self) -> Tensor:
+        return torch.tensor([row.temperature for row in self.params], dtype=torch.float64, device=self.device)
+
+    @cached_property
+    def _top_k(self) -> Tensor:
+        off = self.vocab_size
+        ks = [off if row.top_k is None else min(row.top_k, off) for row in self.params]
+        return torch.tensor(ks, device=self.device)
+
+    @cached_property
+    def _top_p(self) -> Tensor:
+        return torch.tensor([row.top_p for row in self.params], dtype=torch.float64, device=self.device)
+
+    @cached_property
+    def _ends(self) -> Tensor:
+        """[B, V] bool: the tokens that end each row."""
+        ends = torch.zeros(len(self.params), self.vocab_size, dtype=torch.bool)
+        for i, row in enumerate(self.params):
+            ends[i, [token for token in row.eos_ids if token < self.vocab_size]] = True
+        return ends.to(self.device)

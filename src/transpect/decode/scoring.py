@@ -1,0 +1,174 @@
+"""How probable a model finds given tokens.
+
+Axes: B batch, T query, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from transpect.base.errors import ContextLengthError, GenerationError
+from transpect.core import NO_SOURCE, Context, Source, Transformer
+from transpect.core.embeddings import check_ids
+from transpect.decode.stepper import batched, check_writes, evaluating, last_hidden, reads_prefix
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Tokens to be scored.
+
+    Attributes:
+        context: ids before them, which are given; without any, the first token can't be scored and is left out.
+        target: the tokens.
+        source: ids for the encoder of an encoder–decoder.
+    """
+
+    context: Sequence[int]
+    target: Sequence[int]
+    source: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """How probable a text is.
+
+    Attributes:
+        logprobs: ln P of each scored token given all before it, in nats.
+        n_chars: characters (code points) of the text.
+    """
+
+    logprobs: tuple[float, ...]
+    n_chars: int
+
+    @property
+    def logprob(self) -> float:
+        """ln P of the text, in nats."""
+        return math.fsum(self.logprobs)
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens were scored."""
+        return len(self.logprobs)
+
+    @property
+    def perplexity(self) -> float:
+        """exp(−ln P / tokens); NaN where there are none."""
+        return math.exp(-self.logprob / self.n_tokens) if self.n_tokens else math.nan
+
+    @property
+    def bits_per_char(self) -> float:
+        """−log₂ P / characters: comparable between tokenizers; NaN for an empty text."""
+        return -self.logprob / math.log(2) / self.n_chars if self.n_chars else math.nan
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A stretch of a passage that is read in one pass: ids [T + 1], of which those from ``first`` on are scored."""
+
+    ids: Sequence[int]
+    first: int
+    n_context: int
+    source: Sequence[int] | None
+
+
+def logprobs(
+    model: Transformer, passages: Sequence[Passage], *, batch_size: int = 8, stride: int | None = None
+) -> list[tuple[float, ...]]:
+    """ln P(token | all before it) of every target token.
+
+    Args:
+        model: a decoder or an encoder–decoder. It is left in the mode that it is in.
+        passages: what to score. In a prefix language model the context is the prefix.
+        batch_size: how many windows are read at a time.
+        stride: how to read what is longer than the model's context: in windows of that length, each ``stride`` further
+            on, so that a token has at least context − stride tokens before it. None refuses it.
+
+    Raises:
+        ContextLengthError: a passage longer than the context and no stride, or a source longer than the context.
+        GenerationError: a model that can't write, or a value outside its range.
+    """
+    check_writes(model.config)
+    limit = model.config.context_length
+    if batch_size < 1:
+        raise GenerationError("batch_size must be at least 1", value=batch_size, remedy="Leave it out for the default.")
+    if stride is not None and not 1 <= stride <= limit:
+        raise GenerationError(
+            f"stride must be from 1 to the context of {limit}", value=stride, remedy="Try half of it."
+        )
+    windows = [_windows(passage, limit, stride) for passage in passages]
+    flat = [(i, window) for i, own in enumerate(windows) for window in own]
+    order = sorted(range(len(flat)), key=lambda i: len(flat[i][1].ids))  # alike lengths together: little padding
+    found: list[list[float]] = [[] for _ in flat]
+    for start in range(0, len(order), batch_size):
+        places = order[start : start + batch_size]
+        for place, values in zip(places, _score(model, [flat[i][1] for i in places]), strict=True):
+            found[place] = values
+    joined: list[list[float]] = [[] for _ in passages]
+    for (passage, _), values in zip(flat, found, strict=True):
+        joined[passage] += values
+    return [tuple(values) for values in joined]
+
+
+def _windows(passage: Passage, limit: int, stride: int | None) -> list[_Window]:
+    ids = [*passage.context, *passage.target]
+    given = len(passage.context)
+    source = () if passage.source is None else passage.source
+    if len(source) > limit:
+        raise ContextLengthError(
+            f"the source must fit the model's context of {limit} tokens",
+            value=f"{len(source)} tokens",
+            remedy="Shorten it.",
+        )
+    # the last token is predicted, not read
+    if len(ids) > limit + 1 and stride is None:
+        raise ContextLengthError(
+            f"a text to score must fit the model's context of {limit} tokens",
+            value=f"{len(ids) - 1} tokens",
+            remedy=f"Pass stride={max(1, limit // 2)} to read it in overlapping windows, or shorten it.",
+        )
+    windows = []
+    begin, scored = 0, max(given, 1)
+    while scored < len(ids):
+        end = min(begin + limit + 1, len(ids))
+        if scored < end:
+            windows.append(_Window(ids[begin:end], scored - begin, max(0, given - begin), passage.source))
+            scored = end
+        begin += stride or limit
+    return windows
+
+
+def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
+    device = model.token.weight.device
+    prefixes = [window.n_context for window in windows] if reads_prefix(model.config.last.visibility) else None
+    with evaluating(list(model.modules())):
+        ids, tags = batched([window.ids[:-1] for window in windows], device, prefixes=prefixes)
+        check_ids(ids, model.config.vocab_size)
+        hidden = last_hidden(model, ids, Context(tags, _source(model, windows)))
+        scores = []
+        for row, window in enumerate(windows):
+            # a row at a time: the logits of a whole batch can be gigabytes
+            wanted = slice(ids.shape[1] - (len(window.ids) - window.first), None)
+            logits = model.head(hidden[row : row + 1, wanted], tags.columns(wanted), model.token.weight)[0]  # [T, V]
+            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            target = torch.tensor(window.ids[window.first :], device=device)
+            check_ids(target[None], model.config.vocab_size)
+            scores.append((wide.gather(-1, target[:, None])[:, 0] - wide.logsumexp(-1)).tolist())
+    return scores
+
+
+def _source(model: Transformer, windows: Sequence[_Window]) -> Source:
+    sources = [window.source for window in windows if window.source is not None]
+    if len(sources) != (len(windows) if model.config.encoder else 0):
+        raise GenerationError(
+            "a passage has a source exactly where the model has an encoder",
+            value=f"a model of kind {model.config.kind}",
+            remedy="Pass (source, target) pairs to an encoder–decoder.",
+        )
+    if not sources:
+        return NO_SOURCE
+    ids, tags = batched(sources, model.token.weight.device)
+    return model.encode(ids, tags=tags)

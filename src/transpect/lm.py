@@ -1,0 +1,226 @@
+"""A language model as people use it: text in, text out. The facade that the CLI, the server and notebooks share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, cast, overload
+
+import torch
+
+from transpect import interop
+from transpect.base.devices import resolve_device
+from transpect.base.errors import CheckpointError, GenerationError
+from transpect.core import Transformer
+from transpect.decode import (
+    Defaults,
+    Event,
+    Passage,
+    Prompts,
+    Request,
+    Result,
+    Score,
+    Stepper,
+)
+from transpect.decode import generate as generate_results
+from transpect.decode import logprobs as passage_logprobs
+from transpect.decode import stream as stream_events
+from transpect.decode.generate import fit
+from transpect.interop.checkpoint import CONFIG, OWN
+from transpect.text import Tokenizer, load_tokenizer
+
+Prompt = str | Sequence[int]
+"""What to continue, or what to answer for an encoder–decoder: a text, or ids to which nothing is added."""
+
+
+def load(path: str | Path, device: str = "auto", dtype: str | None = None, kernel: str | None = None) -> LanguageModel:
+    """Open a Hugging Face directory, or a run directory (its best checkpoint).
+
+    Args:
+        path: the directory.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
+        dtype: what the weights become, e.g. ``float32`` or ``bfloat16``; None is as they are stored.
+        kernel: how attention is computed; None is the default.
+
+    Raises:
+        CheckpointError: no checkpoint there, or a damaged one.
+        TokenizerError: no tokenizer there, or a damaged one.
+        ConfigError: an unknown device, dtype or kernel.
+    """
+    folder = interop.resolve(path)
+    model = interop.load_model(folder, device=resolve_device(device), dtype=dtype, kernel=kernel)
+    return LanguageModel(model, load_tokenizer(folder), interop.load_generation(folder))
+
+
+class LanguageModel:
+    """A model, its tokenizer, and how it wants to be decoded.
+
+    Parameters of generation are those of `GenerationParams`, by name; what is not given is as ``generation`` says, or
+    greedy. Asking for ``top_k``, ``top_p`` or a ``seed`` without a temperature means sampling.
+
+    Args:
+        model: a decoder or an encoder–decoder for what writes and scores text; an encoder can only be loaded and saved.
+        tokenizer: of the model.
+        generation: entries of ``generation_config.json``.
+
+    Example:
+        >>> lm = load("runs/demo")
+        >>> lm.generate("小猫爱吃", max_new_tokens=1)
+        '鱼'
+    """
+
+    def __init__(self, model: Transformer, tokenizer: Tokenizer, generation: Mapping[str, Any] | None = None) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.generation: dict[str, Any] = dict(generation or {})
+
+    @property
+    def prompts(self) -> Prompts:
+        """What stands around a text."""
+        return Prompts(self.tokenizer, self.generation)
+
+    @property
+    def defaults(self) -> Defaults:
+        """How text is written where the caller says nothing."""
+        return Defaults.read(self.generation, eos_id=self.tokenizer.eos_id)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.token.weight.device
+
+    @overload
+    def generate(self, prompts: str, *, batch_size: int = 32, **params: Any) -> str: ...
+
+    @overload
+    def generate(self, prompts: Sequence[int], *, batch_size: int = 32, **params: Any) -> str: ...
+
+    @overload
+    def generate(self, prompts: Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> list[str]: ...
+
+    def generate(self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> str | list[str]:
+        """Continue prompts; for an encoder–decoder, answer sources.
+
+        Args:
+            prompts: one, or a list.
+            batch_size: how many are decoded at a time.
+            params: see `GenerationParams`. ``seed`` may be a list with one for each prompt.
+
+        Returns:
+            the new text alone: of one prompt as a string, of a list as a list.
+
+        Raises:
+            GenerationError: an unknown parameter, a value outside its range, a model that can't write.
+            ContextLengthError: a prompt that leaves no room in the model's context.
+        """
+        texts = [result.text for result in self.complete(prompts, batch_size=batch_size, **params)]
+        return texts[0] if _is_single(prompts) else texts
+
+    def complete(self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> list[Result]:
+        """As `generate`, always a list, with ids, log-probabilities, the reason of the end and the seed of each."""
+        requests = self.requests(prompts, **params)
+        return generate_results(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size)
+
+    def stream(self, prompt: Prompt, **params: Any) -> Iterator[str]:
+        """Pieces of text as soon as they are certain; they join to what `generate` returns.
+
+        Everything is checked at the call. Closing the iterator ends the work.
+        """
+        return (event.text for event in self.events([prompt], **params) if event.text)
+
+    def events(self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> Iterator[Event]:
+        """Each token of each prompt as soon as it is chosen."""
+        requests = self.requests(prompts, **params)
+        return stream_events(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size)
+
+    def requests(self, prompts: Prompt | Sequence[Prompt], **params: Any) -> list[Request]:
+        """What `generate` asks `transpect.decode` for."""
+        several = cast(Sequence[Prompt], [prompts] if _is_single(prompts) else prompts)
+        seed = params.pop("seed", None)
+        seeds = list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed] * len(several)
+        if len(seeds) != len(several):
+            raise GenerationError(
+                "seed must be one number, or one for each prompt",
+                value=f"{len(seeds)} seeds for {len(several)} prompts",
+                remedy="Pass a single seed to use it for all of them.",
+            )
+        defaults, around = self.defaults, self.prompts
+        requests = []
+        for prompt, own in zip(several, seeds, strict=True):
+            start, source = self._ids(prompt, around)
+            changes = params if own is None else {**params, "seed": own}
+            requests.append(Request(start, defaults.params_for(changes, len(start)), source))
+        return requests
+
+    def score(
+        self, texts: str | Sequence[str | tuple[str, str]], *, batch_size: int = 8, stride: int | None = None
+    ) -> list[Score]:
+        """How probable each text is: its log-probability, perplexity and bits per character.
+
+        A text is scored from its first token on, given the token that texts begin with; without such a token in the
+        tokenizer, from its second. The end (EOS) is not scored, and special tokens spelled in a text are plain text.
+
+        Args:
+            texts: texts (a string is a list of one), or pairs, of which the second is scored given the first: (prompt,
+                continuation) for a decoder, (source, target) for an encoder–decoder.
+            batch_size: how many are read at a time.
+            stride: see `transpect.decode.logprobs`.
+
+        Raises:
+            ContextLengthError: a text longer than the context, and no stride.
+            GenerationError: a text without its source for an encoder–decoder.
+        """
+        texts = [texts] if isinstance(texts, str) else texts
+        around = self.prompts
+        passages = [self._passage(text, around) for text in texts]
+        scored = [text if isinstance(text, str) else text[1] for text in texts]
+        found = passage_logprobs(self.model, passages, batch_size=batch_size, stride=stride)
+        return [Score(values, len(text)) for values, text in zip(found, scored, strict=True)]
+
+    def next_token(self, text: Prompt, k: int = 10) -> list[tuple[str, float]]:
+        """The k most probable next tokens as a person reads them, with their probabilities, the best first."""
+        (request,) = self.requests([text], max_new_tokens=1, min_new_tokens=0, stop=())
+        request = fit(self.model.config, request)
+        sources = None if request.source is None else [request.source]
+        horizon = len(request.prompt) + 1
+        logits = Stepper(self.model, [request.prompt], horizons=[horizon], sources=sources).prefill()
+        best = logits[0].double().softmax(-1).topk(min(k, logits.shape[-1]))
+        return list(zip(self.tokenizer.tokens(best.indices.tolist()), best.values.tolist(), strict=True))
+
+    def save(self, path: str | Path) -> None:
+        """Write a Hugging Face directory, all or nothing: model, tokenizer and ``generation_config.json``.
+
+        A checkpoint that stands there is replaced once the new one is complete; its other files are kept.
+
+        Raises:
+            CheckpointError: it can't be written, or the directory holds something, but no checkpoint.
+        """
+        folder = Path(path)
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
+            raise CheckpointError(
+                "this directory holds something, but no checkpoint, so it is not replaced",
+                value=folder,
+                remedy="Choose a new directory.",
+            )
+        with interop.atomic_directory(folder, keep=lambda name: not any(fnmatch(name, own) for own in OWN)) as staging:
+            interop.write_model(self.model, staging, generation=self.generation)
+            self.tokenizer.save(staging)
+
+    def _ids(self, prompt: Prompt, around: Prompts) -> tuple[list[int], list[int] | None]:
+        """What the decoder begins with, and what the encoder reads."""
+        if self.model.config.kind == "encoder-decoder":
+            return [around.decoder_start()], around.source(prompt) if isinstance(prompt, str) else list(prompt)
+        return around.prompt(prompt) if isinstance(prompt, str) else list(prompt) or [around.begin()], None
+
+    def _passage(self, text: str | tuple[str, str], around: Prompts) -> Passage:
+        if isinstance(text, str):
+            context = [] if around.anchor is None else [around.anchor]
+            return Passage(context, self.tokenizer.encode(text, parse_special=False))
+        before, target = text
+        start, source = self._ids(before, around)
+        return Passage(start, self.tokenizer.encode(target, parse_special=False), source)
+
+
+def _is_single(prompts: Prompt | Sequence[Prompt]) -> bool:
+    """Whether this is one prompt, a text or ids, and not a list of prompts. An empty list is a list of none."""
+    return isinstance(prompts, str) or (len(prompts) > 0 and all(isinstance(item, int) for item in prompts))
