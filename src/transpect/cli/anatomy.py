@@ -16,13 +16,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from transpect.base.errors import ConfigError, ContextLengthError
+from transpect.cli.watching import watched
 from transpect.core import ModelConfig, Transformer, blocks
-from transpect.core.attention import CrossAttention, SelfAttention
 from transpect.core.context import NO_SOURCE
 from transpect.core.embeddings import Embeddings
-from transpect.core.kernels import Kernel, Naive
-from transpect.core.kernels.base import See
-from transpect.core.visibility import View
 
 __all__ = ["Part", "Step", "on_meta", "parts", "shapes"]
 
@@ -115,7 +112,7 @@ def shapes(model: Transformer, batch: int, length: int, source_length: int) -> l
     """Run ``model`` (from `on_meta`) on ids [B, T] and write down what passes, in the order in which it does.
 
     Args:
-        model: its attention kernels are replaced by the naive one, whose tensors can be watched.
+        model: its attention runs on the naive kernel, whose tensors can be watched.
         batch: B.
         length: T.
         source_length: S, of an encoder–decoder's source.
@@ -135,7 +132,7 @@ def shapes(model: Transformer, batch: int, length: int, source_length: int) -> l
     recorder = _Recorder()
     hooks = list(recorder.attach(model))
     try:
-        with torch.device("meta"), torch.no_grad():
+        with torch.device("meta"), torch.no_grad(), watched(model):
             source = NO_SOURCE
             if len(model.config.towers) > 1:
                 source = model.encode(recorder.ids("encoder", batch, source_length), tap=recorder)
@@ -144,32 +141,6 @@ def shapes(model: Transformer, batch: int, length: int, source_length: int) -> l
         for hook in hooks:
             hook.remove()
     return _folded(recorder.steps)
-
-
-@dataclass(frozen=True)
-class _Watched(Kernel):
-    """The naive kernel, which also shows what it is given."""
-
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        view: View,
-        *,
-        bias: Tensor | None,
-        scale: float,
-        soft_cap: float | None,
-        dropout: float,
-        see: See,
-    ) -> Tensor:
-        for name, tensor in (("query_heads", query), ("key_heads", key), ("value_heads", value)):
-            see(name, tensor)
-        if bias is not None:
-            see("position_bias", bias)
-        return Naive().attend(
-            query, key, value, view, bias=bias, scale=scale, soft_cap=soft_cap, dropout=dropout, see=see
-        )
 
 
 @dataclass
@@ -197,9 +168,6 @@ class _Recorder:
         self.steps.append(Step(where, what, tuple(value.shape)))
 
     def attach(self, model: Transformer) -> Iterator[RemovableHandle]:
-        for module in model.modules():
-            if isinstance(module, SelfAttention | CrossAttention):
-                module.kernel = _Watched()
         for path, module in model.named_modules():
             if _shown(path, module):
                 yield module.register_forward_hook(partial(self._leave, _where(path)))

@@ -28,7 +28,6 @@ ROWS: dict[str, Row] = {
         "en": "Where to compute: auto, cpu, cuda, cuda:1 or mps.",
         "zh": "计算设备：auto、cpu、cuda、cuda:1 或 mps。",
     },
-    "cli.seed": {"en": "The seed of everything random.", "zh": "一切随机数的种子。"},
     # demo
     "cli.demo.out": {"en": "Where the run is left.", "zh": "训练结果的存放目录。"},
     "cli.demo.text": {"en": "The text to walk through the network.", "zh": "带着走过网络的那句话。"},
@@ -109,10 +108,14 @@ ROWS: dict[str, Row] = {
         "en": "The text to continue; - or nothing reads it from standard input.",
         "zh": "要续写的文本；用 - 或留空则从标准输入读取。",
     },
-    "cli.generate.max_new_tokens": {"en": "How many tokens at most.", "zh": "最多生成多少个词元。"},
+    "cli.generate.max_new_tokens": {
+        "en": "How many tokens at most; 128 unless the model's directory says otherwise.",
+        "zh": "最多生成多少个词元；模型目录未另作规定时为 128。",
+    },
     "cli.generate.temperature": {
-        "en": "0 always takes the most probable token; 1 samples as the model learned; more is wilder.",
-        "zh": "0 总取概率最大的词元；1 按模型学到的概率采样；更大则更随意。",
+        "en": "0 always takes the most probable token, and is the default; 1 samples as the model learned, and is the "
+        "default where --top-k, --top-p or --seed is given; more is wilder.",
+        "zh": "0 总取概率最大的词元（默认）；1 按模型学到的概率采样（给出 --top-k、--top-p 或 --seed 时的默认）；更大则更随意。",
     },
     "cli.generate.top_k": {
         "en": "Sample among the K most probable tokens.",
@@ -125,6 +128,10 @@ ROWS: dict[str, Row] = {
     "cli.generate.stop": {
         "en": "End before this text; can be given more than once.",
         "zh": "遇到这段文本即停止，不输出它；可多次给出。",
+    },
+    "cli.generate.seed": {
+        "en": "The same seed gives the same text.",
+        "zh": "随机种子；种子相同，结果相同。",
     },
     "cli.generate.n": {
         "en": "How many continuations, each with the next seed.",
