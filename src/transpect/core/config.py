@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from transpect.base.codec import apply_overrides, from_data, to_data
+from transpect.base.codec import apply_overrides, did_you_mean, from_data, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.blocks import StackConfig
 from transpect.core.embeddings import EmbeddingConfig
@@ -119,8 +119,7 @@ def override(config: ModelConfig, overrides: Iterable[tuple[str, Any]]) -> Model
     known = {f.name for f in fields(ModelConfig)}
     for key, _ in expanded:
         if key.partition(".")[0] not in known:
-            raise ConfigError(
-                f"the model has no key {key!r}",
-                remedy=f"Known keys: {', '.join(sorted(known | SHORT.keys()))}.",
-            )
+            names = sorted(known | SHORT.keys())
+            remedy = f"{did_you_mean(key, names)} Known keys: {', '.join(names)}.".strip()
+            raise ConfigError(f"the model has no key {key!r}", remedy=remedy)
     return from_data(ModelConfig, apply_overrides(to_data(config), expanded))

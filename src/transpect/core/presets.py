@@ -31,7 +31,7 @@ class Preset:
 
 
 def transformer_base() -> ModelConfig:
-    attention = AttentionConfig(n_heads=8, dropout=0.1)
+    attention = AttentionConfig(n_heads=8)  # §5.4 drops residual branches and embeddings, no attention weights
     layer = StackConfig(
         n_layers=6,
         attention=attention,
@@ -157,6 +157,7 @@ def bart_base() -> ModelConfig:
         encoder=StackConfig(
             n_layers=6,
             attention=attention,
+            ffn=Mlp(dropout=0.1),
             placement=Post(),
             positions=Learned(offset=2),
             visibility=Full(),
@@ -165,6 +166,7 @@ def bart_base() -> ModelConfig:
         decoder=StackConfig(
             n_layers=6,
             attention=attention,
+            ffn=Mlp(dropout=0.1),
             steps=CROSSING,
             placement=Post(),
             positions=Learned(offset=2),
