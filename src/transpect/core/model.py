@@ -102,9 +102,8 @@ class Transformer(nn.Module):
         Returns:
             what the head gives: logits [B, T, V] for a language model.
         """
-        context = Context(self._tags(ids, tags, cache, memory), source, cache, memory, Named(self._last, tap))
-        hidden = self._run(self._last, ids, context, token_types)
-        out: Tensor = self.head(hidden, context.tags, self.token.weight)
+        context = self._context(self._last, ids, tags, source, cache, memory, tap)
+        out: Tensor = self.head(self._run(self._last, ids, context, token_types), context.tags, self.token.weight)
         return out
 
     def hidden(
@@ -114,10 +113,12 @@ class Transformer(nn.Module):
         tags: Tags | None = None,
         token_types: Tensor | None = None,
         source: Source = NO_SOURCE,
+        cache: Cache = NO_CACHE,
+        memory: Memory = NO_MEMORY,
         tap: Tap = NO_TAP,
     ) -> Tensor:
-        """What the head would read: [B, T, D]."""
-        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), source, tap=Named(self._last, tap))
+        """What the head reads, [B, T, D]; arguments as for `forward`."""
+        context = self._context(self._last, ids, tags, source, cache, memory, tap)
         return self._run(self._last, ids, context, token_types)
 
     def encode(
@@ -130,24 +131,27 @@ class Transformer(nn.Module):
         """
         if not self._before:
             raise ConfigError("this model has one tower, so nothing to encode for it", value=self.config.kind)
-        context = Context(self._tags(ids, tags, NO_CACHE, NO_MEMORY), tap=Named(self._before[0], tap))
-        return Source(self._run(self._before[0], ids, context, token_types), context.tags)
+        tower = self._before[0]
+        context = self._context(tower, ids, tags, NO_SOURCE, NO_CACHE, NO_MEMORY, tap)
+        return Source(self._run(tower, ids, context, token_types), context.tags)
 
     def _run(self, tower: str, ids: Tensor, context: Context, token_types: Tensor | None) -> Tensor:
         hidden: Tensor = self.towers[tower](self.token(ids), context, token_types)
         return hidden
 
-    def _tags(self, ids: Tensor, tags: Tags | None, cache: Cache, memory: Memory) -> Tags:
+    def _context(
+        self, tower: str, ids: Tensor, tags: Tags | None, source: Source, cache: Cache, memory: Memory, tap: Tap
+    ) -> Context:
         check_ids(ids, self.config.vocab_size)
         if tags is None:
-            return following(cache if cache.length else memory, ids)
-        if not isinstance(tags, Tags):
+            tags = following(cache if cache.length else memory, ids)
+        elif not isinstance(tags, Tags):
             raise MaskError(
                 "tags must be Tags, not a mask", value=type(tags).__name__, remedy="Use Tags.padded(ids != pad_id)."
             )
-        if tags.shape != tuple(ids.shape):
+        elif tags.shape != tuple(ids.shape):
             raise MaskError("tags must have the shape of ids", value=f"{tags.shape} for {tuple(ids.shape)}")
-        return tags
+        return Context(tags, source, cache, memory, Named(tower, tap))
 
     def _residual_writers(self) -> dict[str, int]:
         """Projections that end in a residual stream, with the number of branches that write to it."""
