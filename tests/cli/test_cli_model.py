@@ -142,3 +142,13 @@ def test_the_printed_config_builds_the_same_model(cli, name: str) -> None:
     answer = cli("model", "show", name, "--config", "--n_layers", "3", "--model.d_model=64", "--head_dim", "8")
     built = from_data(ModelConfig, yaml.safe_load(answer.out))
     assert built == override(preset(name), [("n_layers", 3), ("d_model", 64), ("head_dim", 8)])
+
+
+def test_a_directory_can_be_shown_whatever_its_context(cli, tmp_path) -> None:
+    from transpect.interop import save_model
+
+    config = small("gpt2", [("context_length", 8)])
+    save_model(Transformer(config), tmp_path / "model")
+    answer = cli("model", "show", tmp_path / "model")
+    assert answer.code == 0, answer.err
+    assert "[1, 8, 50]" in answer.out

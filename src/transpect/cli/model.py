@@ -11,10 +11,12 @@ from transpect.base.i18n import tr
 from transpect.cli.command import Command, OverridableCommand, Overrides, application
 
 if TYPE_CHECKING:
-    from transpect.cli.anatomy import Part
+    from transpect.cli.anatomy import Part, Step
     from transpect.core import ModelConfig, Transformer
 
 app = application(help=tr("cli.model"))
+
+LENGTH = 16  # T where none is asked for
 
 SHOW = """\
 transpect model show gpt2
@@ -62,7 +64,7 @@ def show(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(metavar="PRESET|DIR", help=tr("cli.model.show.model"))],
     batch: Annotated[int, typer.Option("--batch", metavar="B", help=tr("cli.model.show.batch"))] = 1,
-    length: Annotated[int, typer.Option("--length", metavar="T", help=tr("cli.model.show.length"))] = 16,
+    length: Annotated[int | None, typer.Option("--length", metavar="T", help=tr("cli.model.show.length"))] = None,
     source_length: Annotated[
         int | None, typer.Option("--source-length", metavar="S", help=tr("cli.model.show.source_length"))
     ] = None,
@@ -70,15 +72,19 @@ def show(
 ) -> None:
     """Configuration, parameters, shapes."""
     from transpect.base.codec import dump_yaml
-    from transpect.cli.anatomy import on_meta
+    from transpect.cli.anatomy import on_meta, shapes
 
     config = _config(model, ctx.obj)
-    print(dump_yaml(config), end="")
     if only_config:
+        print(dump_yaml(config), end="")
         return
     built = on_meta(config)
+    length = min(LENGTH, config.context_length) if length is None else length
+    source_length = length if source_length is None else source_length
+    steps = shapes(built, batch, length, source_length)  # refuses what can't be, before anything is printed
+    print(dump_yaml(config), end="")
     _print_parts(built)
-    _print_shapes(built, batch, length, length if source_length is None else source_length)
+    _print_shapes(config, steps, _axes(config, batch, length, source_length))
 
 
 def _config(name: str, overrides: Overrides) -> ModelConfig:
@@ -132,33 +138,23 @@ def _numbers(parameters: int, per_layer: int | None, total: int) -> tuple[str, s
     return f"{parameters:,}", "" if per_layer is None else f"{per_layer:,}", f"{parameters / total:.1%}"
 
 
-def _print_shapes(model: Transformer, batch: int, length: int, source_length: int) -> None:
-    from transpect.cli.anatomy import shapes
+def _print_shapes(config: ModelConfig, steps: list[Step], axes: dict[str, int]) -> None:
     from transpect.cli.screen import console, table
 
-    kernels = {name: stack.attention.kernel.kind for name, stack in model.config.towers.items()}
     rows = table(*(tr(f"cli.model.column.{name}") for name in ("step", "shape", "made_by", "layers")), numbers=(3,))
-    for step in shapes(model, batch, length, source_length):
-        layers = f"× {step.times}" if step.times > 1 else ""
-        rows.add_row(step.where, str(list(step.shape)), step.what, layers)
+    for step in steps:
+        rows.add_row(step.where, str(list(step.shape)), step.what, f"× {step.times}" if step.times > 1 else "")
     screen = console()
     screen.print()
-    screen.print(_legend(model.config, batch, length, source_length))
+    screen.print(tr("cli.model.axes", axes="  ".join(f"{axis}={size}" for axis, size in axes.items())))
     screen.print(rows)
-    if "naive" not in kernels.values():
-        screen.print(tr("cli.model.kernel", kernel=", ".join(sorted(set(kernels.values())))))
+    kernels = sorted({stack.attention.kernel.kind for stack in config.towers.values()} - {"naive"})
+    if kernels:
+        screen.print(tr("cli.model.kernel", kernel=", ".join(kernels)))
 
 
-def _legend(config: ModelConfig, batch: int, length: int, source_length: int) -> str:
+def _axes(config: ModelConfig, batch: int, length: int, source_length: int) -> dict[str, int]:
     attention = config.last.attention
-    axes = {
-        "B": batch,
-        "T": length,
-        **({"S": source_length} if len(config.towers) > 1 else {}),
-        "D": config.d_model,
-        "H": attention.n_heads,
-        "K": attention.kv_heads,
-        "E": attention.width(config.d_model),
-        "V": config.vocab_size,
-    }
-    return tr("cli.model.axes", axes="  ".join(f"{axis}={size}" for axis, size in axes.items()))
+    source = {"S": source_length} if len(config.towers) > 1 else {}
+    heads = {"H": attention.n_heads, "K": attention.kv_heads, "E": attention.width(config.d_model)}
+    return {"B": batch, "T": length, **source, "D": config.d_model, **heads, "V": config.vocab_size}

@@ -41,7 +41,10 @@ ROWS: dict[str, Row] = {
         "zh": "预设模型的名称（见 transpect model list），或模型目录。",
     },
     "cli.model.show.batch": {"en": "B of the shapes.", "zh": "形状中的批大小 B。"},
-    "cli.model.show.length": {"en": "T of the shapes.", "zh": "形状中的长度 T。"},
+    "cli.model.show.length": {
+        "en": "T of the shapes; 16, or the context if that is shorter.",
+        "zh": "形状中的长度 T；默认 16，上下文更短时取上下文长度。",
+    },
     "cli.model.show.source_length": {
         "en": "S of the shapes, for an encoder–decoder; T when not given.",
         "zh": "形状中的源长度 S（编码器–解码器）；不给则与 T 相同。",

@@ -1,0 +1,160 @@
+"""Each mistake is one line on stderr that names the place and what to do, exit code 2, nothing on stdout."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+RECIPE = """\
+model:
+  preset: gpt2
+  d_model: 32
+  n_heads: 2
+  n_layers: 1
+tokenizer:
+  kind: char
+data:
+  train: {kind: fable, stories: 40}
+  valid: {kind: fable, stories: 10, seed: 1}
+  seq_len: 16
+train:
+  max_steps: 2
+  batch_size: 4
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, with good and bad files; ``model`` is a model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(tiny)
+    (tmp_path / "empty").mkdir()
+    files = {
+        "good.txt": "小猫爱吃鱼。\n小狗爱吃肉。\n",
+        "blank.txt": "\n \n",
+        "bad.jsonl": '{"text": "小猫"}\n{"text": \n',
+        "field.jsonl": '{"text": "小猫"}\n{"tekst": "小狗"}\n',
+        "bad.tsv": "a\tb\nonly one\n",
+        "data.csv": "a,b\n",
+        "recipe.yaml": RECIPE,
+        "key.yaml": RECIPE.replace("n_layers", "n_layer"),
+        "section.yaml": RECIPE.replace("train:\n  max", "trian:\n  max"),
+        "value.yaml": RECIPE.replace("max_steps: 2", "max_steps: two"),
+        "syntax.yaml": "model: [\n",
+        "list.yaml": "- a\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes("café\n".encode("latin-1"))
+    return tmp_path
+
+
+LONG = "小猫爱吃" * 10
+TOKENIZER = [
+    ("tokenizer encode model", "must not be empty"),
+    ("tokenizer encode nowhere 猫", "nowhere: no such file or directory"),
+    ("tokenizer encode empty 猫", "empty: no tokenizer.json"),
+    ("tokenizer encode good.txt 猫", "good.txt:1: not valid JSON"),
+    ("tokenizer encode", r"Missing argument 'DIR'.*transpect tokenizer encode --help"),
+    ("tokenizer decode model", "at least one id"),
+    ("tokenizer decode model 1 two", r"whole number from 0 \(got 'two'\)"),
+    ("tokenizer decode model 1,-2", r"got '-2'"),
+    ("tokenizer decode model 1.5", r"got '1.5'"),
+    ("tokenizer decode model 999999", r"below the size of the vocabulary.*999999"),
+    ("tokenizer train --kind char --out t missing.txt", "missing.txt: no such file"),
+    ("tokenizer train --kind char --out t data.csv", r"data.csv: a data file must end in .*\.txt"),
+    ("tokenizer train --kind char --out t blank.txt", "blank.txt: .*blank"),
+    ("tokenizer train --kind char --out t bad.jsonl", "bad.jsonl:2: .*JSON"),
+    ("tokenizer train --kind char --out t field.jsonl", "field.jsonl:2: .*'text'.*Did you mean 'tekst'"),
+    ("tokenizer train --kind char --out t bad.tsv", "bad.tsv:2: .*2 columns"),
+    ("tokenizer train --kind char --out t latin.txt", "latin.txt:1: .*UTF-8"),
+    ("tokenizer train --kind chars --out t good.txt", "kind.*'chars'.*byte-bpe"),
+    ("tokenizer train --kind bpe --out t good.txt", "bpe needs a vocab_size"),
+    ("tokenizer train --kind bpe --vocab-size 5 --out t good.txt", r"vocab_size ≥ \d+ \(got 5\)"),
+    ("tokenizer train --kind bpe --vocab-size many --out t good.txt", "'--vocab-size'"),
+    ("tokenizer train --kind bpe --vocab_sise 9 --out t good.txt", "no such option.*vocab_sise"),
+    ("tokenizer train --kind char good.txt", "Missing option '--out'"),
+    ("tokenizer train --kind char --out good.txt good.txt", "good.txt"),
+    ("tokenizer trains", "No such command 'trains'. Did you mean 'train'"),
+]
+MODEL = [
+    ("model show", "Missing argument 'PRESET.DIR'"),
+    ("model show gtp2", "no preset and no directory.*'gtp2'.*Did you mean 'gpt2'"),
+    ("model show empty", "empty"),
+    ("model show gpt2 --n_layer 2", "no key 'n_layer'.*n_layers"),
+    ("model show gpt2 --decoder.attention.n_head 2", "no key 'n_head'.*Did you mean 'n_heads'"),
+    ("model show gpt2 --n_layers two", "n_layers must be a whole number"),
+    ("model show gpt2 --n_layers", "--n_layers needs a value"),
+    ("model show gpt2 --n_heads 7", "d_model must be a multiple of n_heads"),
+    ("model show gpt2 --length 0", "--length must be at least 1"),
+    ("model show gpt2 --length 1025", "context of 1024 tokens.*1025"),
+    ("model show gpt2 --batch x", "'--batch'"),
+    ("model list more", "unexpected extra argument"),
+]
+GENERATE = [
+    ("generate", "Missing argument 'MODEL'"),
+    ("generate nowhere 猫", "no such checkpoint directory.*nowhere"),
+    ("generate empty 猫", "no config.json, best/ or last/.*empty"),
+    ("generate good.txt 猫", "good.txt"),
+    ("generate model", "must not be empty"),
+    (f"generate model {LONG}", r"context of 24 tokens.*\d+ tokens.*Shorten"),
+    ("generate model 猫 --temperature -1", "temperature must be a finite number from 0.*-1"),
+    ("generate model 猫 --temperature hot", "'--temperature'"),
+    ("generate model 猫 --top-k -1", "top_k must be a whole number"),
+    ("generate model 猫 --top-p 1.5", "top_p must be a probability.*1.5"),
+    ("generate model 猫 --max-new-tokens -3", "max_new_tokens must be a whole number"),
+    ("generate model 猫 --max-new-tokens 2.5", "'--max-new-tokens'"),
+    ("generate model 猫 --n 0", "'--n'"),
+    ("generate model 猫 --seed 99999999999999999999999", "seed must be"),
+    ("generate model 猫 --temprature 0", "No such option: --temprature.*--temperature"),
+    ("generate model 猫 狗", "unexpected extra argument"),
+    ("generate model 猫 --device gpu", "gpu"),
+    ("generate model 猫 --stop ''", "stop"),
+]
+NOTHING = [("generat", "no such command.*'generat'.*Did you mean 'generate'"), ("--verbose", "no such command")]
+
+
+def check(cli, line: str, says: str) -> None:
+    words = [word if word != "''" else "" for word in line.split(" ")]
+    answer = cli(*words)
+    assert answer.code == 2, answer.out + answer.err
+    assert answer.out == ""
+    assert re.match(r"error: [^\n]+\n$", answer.err), answer.err
+    assert "Traceback" not in answer.err
+    assert re.search(says, answer.err), answer.err
+
+
+@pytest.mark.parametrize(("line", "says"), [*NOTHING, *TOKENIZER, *MODEL, *GENERATE])
+def test_a_mistake_is_one_line(cli, place: Path, line: str, says: str) -> None:
+    check(cli, line, says)
+
+
+def test_text_that_is_not_utf8(cli, place: Path) -> None:
+    answer = cli("tokenizer", "encode", "model", "\udcff")
+    assert answer.code == 2
+    assert "UTF-8" in answer.err
+
+
+def test_a_damaged_checkpoint(cli, place: Path, tiny: Path) -> None:
+    broken = place / "broken"
+    broken.mkdir()
+    for file in tiny.iterdir():
+        (broken / file.name).write_bytes(
+            file.read_bytes()[:200] if file.suffix == ".safetensors" else file.read_bytes()
+        )
+    answer = cli("generate", "broken", "猫")
+    assert answer.code == 2
+    assert answer.err.startswith("error: ")
+    assert "model.safetensors" in answer.err
+
+
+def test_a_wrong_key_of_a_checkpoint_s_config(cli, place: Path, tiny: Path) -> None:
+    broken = place / "broken"
+    broken.mkdir()
+    config = json.loads((tiny / "config.json").read_text(encoding="utf-8"))
+    (broken / "config.json").write_text(json.dumps(config | {"model_type": "nonsense"}), encoding="utf-8")
+    answer = cli("model", "show", "broken")
+    assert answer.code == 2
+    assert "config.json" in answer.err
+    assert "nonsense" in answer.err
