@@ -150,14 +150,23 @@ def test_next_char_is_counted_right_after_every_prefix(world: World) -> None:
 
 def test_next_word_is_counted_right_after_every_prefix(world: World) -> None:
     lang, fable, stories = world
-    counts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    counts: dict[tuple[str, bool], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for p, words, text in stories:
         ends = [len(_join(words[: i + 1], lang)) for i in range(len(words))]
         for i in range(len(text)):
-            counts[text[:i]][next(word for word, end in zip(words, ends, strict=True) if i < end)] += p
-        counts[text][END_OF_STORY] += p
-    for prefix, row in counts.items():
-        _same(fable.next_word(prefix), row)
+            owner = next(word for word, end in zip(words, ends, strict=True) if i < end)
+            counts[text[:i], i in {0, *ends}][owner] += p
+        counts[text, True][END_OF_STORY] += p
+    for (prefix, whole), row in counts.items():
+        if whole or (prefix, True) not in counts:
+            _same(fable.next_word(prefix), row)
+
+
+def test_the_chances_of_words_multiply_to_the_story(world: World) -> None:
+    lang, fable, stories = world
+    for p, words, _ in stories:
+        chances = [fable.next_word(_join(words[:i], lang))[word] for i, word in enumerate([*words, END_OF_STORY])]
+        assert math.isclose(math.prod(chances), p, rel_tol=1e-12)
 
 
 def test_word_counts_are_expectations(world: World) -> None:

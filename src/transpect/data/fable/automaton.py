@@ -11,6 +11,7 @@ does. The exact distribution after a prefix is a sum over that interval.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from math import fsum, log
@@ -214,17 +215,22 @@ class Automaton:
 def next_char(place: Place) -> dict[str, float]:
     """P(next character | prefix), the likeliest first, with END_OF_STORY where the story may be over."""
     page = place.page
-    return _share(place, [page.texts[i][place.depth] for i in range(place.low, place.high)])
+    rows = range(place.low, place.high)
+    return _share(place, rows, [page.texts[i][place.depth] for i in rows])
 
 
 def next_word(place: Place) -> dict[str, float]:
-    """P(word that the next character belongs to | prefix), the likeliest first, with END_OF_STORY.
+    """P(next word | prefix), the likeliest first, with END_OF_STORY.
 
-    After a complete word this is the next word. Inside a word it is that word, whole.
+    A prefix that can be read as whole words is: after "There is a" the word "an" is out. Any other ends inside a word,
+    or in the space before it, and that word is told whole.
     """
     page = place.page
     rows = range(place.low, place.high)
-    return _share(place, [page.sentences[i].words(page.lang)[bisect_right(page.ends[i], place.depth)] for i in rows])
+    whole = [i for i in rows if not place.depth or place.depth in page.ends[i]] or rows
+    return _share(
+        place, whole, [page.sentences[i].words(page.lang)[bisect_right(page.ends[i], place.depth)] for i in whole]
+    )
 
 
 def segment(place: Place) -> list[str]:
@@ -241,11 +247,11 @@ def segment(place: Place) -> list[str]:
     return found
 
 
-def _share(place: Place, keys: list[str]) -> dict[str, float]:
+def _share(place: Place, rows: Sequence[int], keys: list[str]) -> dict[str, float]:
     page = place.page
     masses: dict[str, list[float]] = {}
-    for key, sentence in zip(keys, page.sentences[place.low : place.high], strict=True):
-        masses.setdefault(key, []).append(sentence.p)
+    for i, key in zip(rows, keys, strict=True):
+        masses.setdefault(key, []).append(page.sentences[i].p)
     if page.stop and not place.depth:
         masses[END_OF_STORY] = [page.stop]
     sums = {key: fsum(parts) for key, parts in masses.items()}

@@ -129,7 +129,7 @@ SCENES: Mapping[str, tuple[Frame, ...]] = {
     ),
     "found": (
         Frame(70, "{friend} 在 {spot} 找到 了 {good} 。", "{friend.The} finds {good.the} {spot} .", "thanks"),
-        Frame(30, "原来 {good} 就 在 {spot} 。", "In the end {good.the} is {spot} .", "relief"),
+        Frame(30, "原来 {good} 就 在 {spot} 。", "{good.The} turns out to be {spot} .", "relief"),
     ),
     "relief": (
         _stop(40),

@@ -85,10 +85,10 @@ class Fable:
         return machine.next_char(self.automaton.find(prefix, self._lang(lang)))
 
     def next_word(self, prefix: str = "", lang: Language | None = None) -> dict[str, float]:
-        """P(word that the next character belongs to | prefix), exact, the likeliest first, with END_OF_STORY.
+        """P(next word | prefix), exact, the likeliest first, with END_OF_STORY; punctuation marks count as words.
 
-        After a complete word that is the next word; inside a word it is the whole word. The space before an English
-        word belongs to it, so ``"The cat loves to eat"`` and the same with a space at its end ask for the same word.
+        A prefix that can be read as whole words is, and then the chances of a story's words multiply to its own. Any
+        other ends inside a word, or in the space before an English one, and that word is told whole.
 
         Raises:
             DataError: as for ``next_char``.
