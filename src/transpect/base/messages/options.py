@@ -153,6 +153,5 @@ ROWS: dict[str, Row] = {
         "en": "The text: a file, a folder, JSONL (field `text`) or TSV.",
         "zh": "评测文本：文件、文件夹、JSONL（text 字段）或 TSV。",
     },
-    "cli.eval.batch_size": {"en": "How many texts at once.", "zh": "一次处理多少段文本。"},
-    "cli.eval.limit": {"en": "Only the first N texts.", "zh": "只取前 N 段文本。"},
+    "cli.eval.batch_size": {"en": "How many rows at once.", "zh": "一次处理多少行。"},
 }
