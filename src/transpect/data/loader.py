@@ -178,19 +178,19 @@ class Batches:
 
     def _pass(self, epoch: int) -> _Pass:
         if self._current is None or self._current[0] != epoch:
-            encoded = self._block(epoch) if self._whole is None else self._whole
+            block = range(epoch * BLOCK, (epoch + 1) * BLOCK)
+            encoded = self._encoded(block) if self._whole is None else self._whole
             self._current = (epoch, _Pass(encoded, self._task.plan(encoded, draws("order", self._seed, epoch))))
         return self._current[1]
 
-    def _block(self, epoch: int, size: int = BLOCK) -> Encoded:
-        numbers = range(epoch * BLOCK, epoch * BLOCK + size)
+    def _encoded(self, numbers: range) -> Encoded:
         documents: Iterator[Document] = (self._documents[number] for number in numbers)
         return self._task.encode(documents, self._documents.segmenter)
 
     @cached_property
     def _fingerprint(self) -> str:
         """A digest of the options and of all tokens (of an endless row: of its first ones)."""
-        encoded = self._block(0, size=16) if self._whole is None else self._whole
+        encoded = self._encoded(range(16)) if self._whole is None else self._whole
         digest = blake2b(json.dumps([self._options, self._documents.identity]).encode(), digest_size=16)
         for stream in encoded.streams:
             digest.update(stream.starts.tobytes() + stream.flat.tobytes())
