@@ -1,0 +1,56 @@
+"""Training: recipes, schedules, optimizers, losses, the loop, evaluation."""
+
+from transpect.train.errors import TrainingError
+from transpect.train.evaluate import Evaluation, evaluate, evaluate_documents
+from transpect.train.logger import Logger, Quiet, Record, Run, read_metrics
+from transpect.train.loop import TrainResult, train
+from transpect.train.optimizers import AdamW, Optimizer, Sgd
+from transpect.train.reading import load_recipe, parse_recipe
+from transpect.train.recipe import (
+    DataSpec,
+    LoggingSpec,
+    ModelSpec,
+    Recipe,
+    TokenizerSpec,
+    TrainSpec,
+    dump_recipe,
+    recipe_data,
+)
+from transpect.train.resume import command_to_go_on
+from transpect.train.schedules import Constant, Cosine, Linear, Noam, Schedule
+from transpect.train.updates import Update, update
+
+__all__ = [
+    "AdamW",
+    "Constant",
+    "Cosine",
+    "DataSpec",
+    "Evaluation",
+    "Linear",
+    "Logger",
+    "LoggingSpec",
+    "ModelSpec",
+    "Noam",
+    "Optimizer",
+    "Quiet",
+    "Recipe",
+    "Record",
+    "Run",
+    "Schedule",
+    "Sgd",
+    "TokenizerSpec",
+    "TrainResult",
+    "TrainSpec",
+    "TrainingError",
+    "Update",
+    "command_to_go_on",
+    "dump_recipe",
+    "evaluate",
+    "evaluate_documents",
+    "load_recipe",
+    "parse_recipe",
+    "read_metrics",
+    "recipe_data",
+    "train",
+    "update",
+]

@@ -1,0 +1,109 @@
+"""How a run looks on a terminal: a bar with the numbers that matter, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.syntax import Syntax
+
+from transpect.train.logger import Logger, Quiet, Record, Run
+
+
+def display(style: Literal["auto", "bar", "lines", "none"], console: Console) -> Logger:
+    """The display of a style; ``auto`` is a bar on a terminal and lines elsewhere."""
+    if style == "none":
+        return Quiet()
+    if style == "bar" or (style == "auto" and console.is_terminal):
+        return Bar(console)
+    return Lines(console)
+
+
+class Lines(Quiet):
+    """A plain line for each record."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = 0
+        self._before: tuple[int, float] | None = None
+
+    def start(self, run: Run) -> None:
+        self._last = run.last
+        announce(self._console, run, plain=True)
+
+    def record(self, record: Record) -> None:
+        step, seconds = int(record["step"]), float(record["seconds"])
+        before, self._before = self._before, (step, seconds)
+        left = ""
+        if before is not None and step > before[0]:
+            rest = (self._last - step) * (seconds - before[1]) / (step - before[0])
+            left = f"  {timedelta(seconds=round(rest))} left"
+        self.note(f"step {step}/{self._last}  {numbers(record)}{left}")
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Bar(Quiet):
+    """A progress bar with loss, learning rate, gradient norm, tokens per second and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("[bold]step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=console,
+            expand=True,
+        )
+        self._numbers = self._valid = ""
+
+    def start(self, run: Run) -> None:
+        announce(self._console, run, plain=False)
+        self._task = self._progress.add_task("", total=run.last, completed=run.first, numbers="")
+        self._progress.start()
+
+    def advance(self, step: int) -> None:
+        self._progress.update(self._task, completed=step)
+
+    def record(self, record: Record) -> None:
+        if "valid_loss" in record:
+            self._valid = f"  valid {record['valid_loss']:.4f}"
+            self.note(f"step {record['step']}  {numbers(record)}")
+        trained = {name: value for name, value in record.items() if not name.startswith("valid_")}
+        self._progress.update(self._task, completed=int(record["step"]), numbers=f"{numbers(trained)}{self._valid}")
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def announce(console: Console, run: Run, *, plain: bool) -> None:
+    """Print the resolved recipe, and what is about to run."""
+    if plain:
+        console.print(run.recipe, markup=False, highlight=False, soft_wrap=True)
+    else:
+        console.print(Syntax(run.recipe, "yaml", background_color="default", word_wrap=True))
+    where = f", going on from step {run.first}" if run.first else ""
+    text = f"{run.n_parameters:,} parameters on {run.device}, {run.last} steps{where}, into {run.out}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def numbers(record: Record) -> str:
+    """The measures of a record in a line."""
+    text = (
+        f"loss {record['loss']:.4f}  lr {record['lr']:.2e}  grad norm {record['grad_norm']:.3f}"
+        f"  {record['tokens_per_s']:,.0f} tokens/s"
+    )
+    if "valid_loss" in record:
+        text += f"  valid loss {record['valid_loss']:.4f}  perplexity {record['valid_perplexity']:.2f}"
+    if "valid_bits_per_character" in record:
+        text += f"  {record['valid_bits_per_character']:.4f} bits/character"
+    return text

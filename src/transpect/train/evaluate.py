@@ -1,0 +1,167 @@
+"""How good a model is on a text: nats per token, perplexity, bits per character.
+
+bits per character = total nats / ln 2 / characters of the text. The total counts every predicted token: each token of
+a document, its first one from the start token, and its end token, so the end of a document is paid for although it
+has no character. Without that, a model would be charged for less than it takes to transmit the documents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from transpect.base.errors import DataError
+from transpect.core.model import Transformer
+from transpect.data.batch import Batch
+from transpect.data.documents import Documents
+from transpect.data.loader import Batches
+from transpect.data.objectives import Causal, Masked, Objective, Seq2Seq
+from transpect.interop.blank import blank
+from transpect.text.tokenizer import Tokenizer
+from transpect.train.loss import check_head, loss_without_gradient
+from transpect.train.precision import Precision
+from transpect.train.randomness import unchanged_randomness
+
+OBJECTIVES: dict[str, type[Objective]] = {"decoder": Causal, "encoder": Masked, "encoder-decoder": Seq2Seq}
+"""What a kind of model is trained and measured with where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a pass over some text gave.
+
+    Attributes:
+        total_nats: Σ −ln p over all predicted tokens.
+        n_tokens: how many tokens were predicted, end tokens included.
+        n_characters: how many characters of text they spell; None where the tokens do not spell the text once, as
+            when only masked ones are predicted.
+    """
+
+    total_nats: float
+    n_tokens: int
+    n_characters: int | None = None
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.total_nats / self.n_tokens
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss)."""
+        return math.exp(self.loss) if self.loss < 700.0 else math.inf
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """total nats / ln 2 / characters, end tokens paid for."""
+        return self.total_nats / math.log(2.0) / self.n_characters if self.n_characters else None
+
+    def as_dict(self) -> dict[str, float | int]:
+        """The measures by name, those that mean something."""
+        bits = self.bits_per_character
+        return {
+            "loss": self.loss,
+            "perplexity": self.perplexity,
+            **({} if bits is None else {"bits_per_character": bits}),
+            "n_tokens": self.n_tokens,
+            **({} if self.n_characters is None else {"n_characters": self.n_characters}),
+        }
+
+
+@torch.no_grad()
+def evaluate(
+    model: Transformer,
+    batches: Iterable[Batch],
+    *,
+    n_characters: int | None = None,
+    precision: Precision = "fp32",
+) -> Evaluation:
+    """Measure a model on batches, without dropout and label smoothing.
+
+    Afterwards each part of the model is in the mode in which it was, and no generator has moved.
+
+    Args:
+        batches: one pass, e.g. ``Batches.once()``.
+        n_characters: the characters of the text that they predict.
+        precision: of the arithmetic; batches are summed in float64.
+
+    Raises:
+        DataError: no labels at all.
+    """
+    device = model.token.weight.device
+    losses: list[torch.Tensor] = []
+    n_tokens = 0
+    with evaluating(model), unchanged_randomness(device):
+        for batch in batches:
+            count = batch.n_labels
+            if count:
+                losses.append(loss_without_gradient(model, batch.to(device), precision))
+                n_tokens += count
+    if not n_tokens:
+        raise DataError("there must be at least one token to predict", remedy="Evaluate on another text.")
+    return Evaluation(float(torch.stack(losses).cpu().double().sum()), n_tokens, n_characters)
+
+
+def evaluate_pass(
+    model: Transformer, batches: Batches, objective: Objective, *, precision: Precision = "fp32"
+) -> Evaluation:
+    """`evaluate` one pass of a loader; its characters count where the objective predicts every token."""
+    characters = None if isinstance(objective, Masked) else batches.n_characters
+    return evaluate(model, batches.once(), n_characters=characters, precision=precision)
+
+
+def evaluate_documents(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    documents: Documents,
+    *,
+    objective: Objective | None = None,
+    batch_size: int = 16,
+    seq_len: int | None = None,
+) -> Evaluation:
+    """Measure a finished model on documents.
+
+    Args:
+        documents: of a source, ``source.documents()``.
+        objective: None is next-token prediction for a decoder, masked tokens for an encoder, sequence to sequence for
+            an encoder–decoder.
+        batch_size: rows at a time.
+        seq_len: the longest row; None is the model's context.
+
+    Raises:
+        ConfigError: a model that does not fit the objective or the tokenizer, or documents without end.
+        DataError: documents that the objective can't use.
+    """
+    check_head(model)
+    length = model.config.context_length if seq_len is None else seq_len
+    chosen = OBJECTIVES[model.config.kind]() if objective is None else objective
+    chosen.check(model.config, tokenizer, length)
+    batches = Batches(documents, chosen, tokenizer, batch_size=batch_size, seq_len=length)
+    return evaluate_pass(adapted(model, chosen), batches, chosen)
+
+
+def adapted(model: Transformer, objective: Objective) -> Transformer:
+    """A model with the same weights (the same storage) whose visibility suits the objective's rows."""
+    config = objective.adapt(model.config)
+    if config == model.config:
+        return model
+    twin = blank(config)
+    twin.load_state_dict(model.state_dict(), assign=True)
+    return twin.train(model.training)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Dropout off, and afterwards every module in its own former mode, also after an error."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,130 @@
+"""A recipe built: tokenizer, model and batches, checked against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from transpect.base.codec import Data
+from transpect.base.devices import resolve_device
+from transpect.base.errors import ConfigError
+from transpect.core.config import ModelConfig
+from transpect.core.model import Transformer
+from transpect.data.documents import Documents
+from transpect.data.loader import Batches
+from transpect.data.objectives import Objective
+from transpect.data.split import split
+from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
+from transpect.text.train import resolve_kind
+from transpect.train.loss import check_head
+from transpect.train.recipe import Recipe, TokenizerSpec
+
+ENDLESS_TEXTS = 20_000
+"""How many texts of an endless source a tokenizer is trained on where the recipe says nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a run works with.
+
+    Attributes:
+        recipe: with nothing left open.
+        config: the model that is asked for and saved; the one that is trained may also keep packed documents apart.
+        model: with its initial weights, on its device.
+        tokenizer: trained or opened.
+        batches: to train on.
+        valid: to evaluate on, if anything.
+        generation: special ids for whoever writes with the model.
+    """
+
+    recipe: Recipe
+    config: ModelConfig
+    model: Transformer
+    tokenizer: Tokenizer
+    batches: Batches
+    valid: Batches | None
+    generation: Data
+
+    @property
+    def objective(self) -> Objective:
+        """What is predicted."""
+        return self.recipe.objective
+
+
+def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
+    """Build what a recipe describes.
+
+    Args:
+        recipe: resolved or not.
+        tokenizer_path: the tokenizer of a run that goes on; None trains or opens the recipe's own.
+
+    Raises:
+        ConfigError: parts that do not fit each other.
+        DataError: data that can't be read.
+        TokenizerError: a tokenizer that can't be trained or opened.
+    """
+    device = resolve_device(recipe.train.device)
+    train, valid = _documents(recipe)
+    if tokenizer_path is None:
+        tokenizer = make_tokenizer(recipe.tokenizer, train)
+    else:
+        tokenizer = load_tokenizer(tokenizer_path)
+    full = recipe.resolve(tokenizer)
+    config, spec, objective = full.model.config, full.train, full.objective
+    objective.check(config, tokenizer, full.seq_len)
+    model = Transformer(objective.adapt(config), seed=spec.seed).to(device)
+    check_head(model)
+    assert spec.eval_batch_size is not None
+
+    def loader(documents: Documents, batch_size: int) -> Batches:
+        return Batches(documents, objective, tokenizer, batch_size=batch_size, seq_len=full.seq_len, seed=spec.seed)
+
+    return Job(
+        recipe=full,
+        config=config,
+        model=model,
+        tokenizer=tokenizer,
+        batches=loader(train, spec.batch_size),
+        valid=None if valid is None else loader(valid, spec.eval_batch_size),
+        generation=dict(objective.generation(tokenizer)),
+    )
+
+
+def make_tokenizer(spec: TokenizerSpec, documents: Documents) -> Tokenizer:
+    """Open the tokenizer of a spec, or train it on documents, never on those held out.
+
+    Raises:
+        TokenizerError: it can't be opened or trained.
+    """
+    if spec.path is not None:
+        return load_tokenizer(spec.path)
+    assert spec.kind is not None
+    limit = ENDLESS_TEXTS if spec.texts is None and documents.size is None else spec.texts
+    texts = (
+        text for document in islice(documents, limit) for text in (document.text, document.target) if text is not None
+    )
+    return train_tokenizer(
+        resolve_kind(spec.kind, spec.options),
+        texts,
+        spec.vocab_size,
+        special_tokens=spec.special_tokens,
+        extra_special_tokens=spec.extra_special_tokens,
+    )
+
+
+def _documents(recipe: Recipe) -> tuple[Documents, Documents | None]:
+    """(train, valid)."""
+    train, wanted = recipe.data.train.documents(), recipe.data.valid
+    if wanted is None:
+        return train, None
+    if isinstance(wanted, float):
+        return split(train, wanted, recipe.train.seed)
+    valid = wanted.documents()
+    if valid.size is None:
+        raise ConfigError(
+            "documents to evaluate on must have an end",
+            value=wanted.kind,
+            remedy="Say how many, e.g. data.valid.stories: 500.",
+        )
+    return train, valid

@@ -1,0 +1,235 @@
+"""A recipe: everything that a training run is made from, as frozen dataclasses.
+
+`transpect.train.reading` makes one from YAML and dotted overrides; `Recipe.resolve` fills in what was left open, and
+`dump_recipe` writes the YAML that gives the same recipe again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from transpect.base.codec import Data, dump_yaml, to_data
+from transpect.base.errors import ConfigError
+from transpect.core.config import ModelConfig, override
+from transpect.core.presets import preset
+from transpect.data.objectives import Objective
+from transpect.data.sources import Source
+from transpect.text.tokenizer import Tokenizer
+from transpect.train.evaluate import OBJECTIVES
+from transpect.train.optimizers import AdamW, Optimizer
+from transpect.train.precision import Precision, check_precision
+from transpect.train.schedules import Cosine, Schedule
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model, of which the size of the vocabulary may be left to the tokenizer.
+
+    Attributes:
+        config: the model; its ``vocab_size`` is a stand-in where ``sized`` is False.
+        sized: whether the recipe itself says ``vocab_size``.
+    """
+
+    config: ModelConfig
+    sized: bool = False
+
+    @classmethod
+    def of(cls, name: str, **changes: Any) -> ModelSpec:
+        """A preset with changes by short name: ``ModelSpec.of("llama", d_model=64, n_layers=2, n_heads=2)``.
+
+        Raises:
+            ConfigError: no such preset or key, or a model that can't be built.
+        """
+        return cls(override(preset(name), changes.items()), "vocab_size" in changes)
+
+    def build(self, vocab_size: int) -> ModelConfig:
+        """The config for a tokenizer of ``vocab_size`` ids."""
+        return self.config if self.sized else replace(self.config, vocab_size=vocab_size)
+
+
+@dataclass(frozen=True)
+class TokenizerSpec:
+    """A tokenizer to train on the run's training texts, or one to open.
+
+    Attributes:
+        kind: of the vocabulary to train: char, bpe, byte-bpe, wordpiece or unigram.
+        path: a directory or ``tokenizer.json`` to open instead; no other option then.
+        vocab_size: at most this many tokens; None is as many as the kind finds (char alone can).
+        special_tokens: role to token, over the kind's own; null takes a role away.
+        extra_special_tokens: more special tokens, without a role.
+        texts: train it on the first so many texts; None is all of them, or 20,000 of an endless source.
+        options: the kind's own options, which stand beside these in a file, e.g. ``lowercase: true``.
+    """
+
+    kind: str | None = None
+    path: str | None = None
+    vocab_size: int | None = None
+    special_tokens: dict[str, str | None] = field(default_factory=dict)
+    extra_special_tokens: tuple[str, ...] = ()
+    texts: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.kind is None) == (self.path is None):
+            raise ConfigError(
+                "a tokenizer has either a kind, to be trained, or a path, to be opened",
+                value=f"kind: {self.kind}, path: {self.path}",
+                remedy="Set one of them, and the other to null.",
+            )
+        training: Data = {"vocab_size": self.vocab_size, "special_tokens": self.special_tokens, "texts": self.texts}
+        training |= {"extra_special_tokens": self.extra_special_tokens, **self.options}
+        void = [name for name, value in training.items() if value not in (None, {}, ())]
+        if self.path is not None and void:
+            raise ConfigError(
+                "a tokenizer that is opened is not trained, so these keys would mean nothing",
+                value=", ".join(void),
+                remedy="Leave them out, or leave `path` out.",
+            )
+        if self.texts is not None and self.texts < 1:
+            raise ConfigError("texts must be at least 1", value=self.texts)
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What is read, and how.
+
+    Attributes:
+        train: the source of training documents.
+        valid: the source to evaluate on; a number is that share of the training documents, held out; null is none.
+        objective: what is predicted; None is what the kind of model is usually trained for.
+        seq_len: the longest row, in tokens; None is the model's context.
+    """
+
+    train: Source
+    valid: Source | float | None = 0.05
+    objective: Objective | None = None
+    seq_len: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """How it is trained.
+
+    Attributes:
+        max_steps: optimizer updates of the whole run.
+        batch_size: rows of a micro-batch.
+        accumulate: micro-batches of an update.
+        eval_batch_size: rows at a time in evaluation; None is ``batch_size``.
+        optimizer: with its options.
+        schedule: the learning rate as a function of updates.
+        clip: the global gradient norm to clip to; null clips nothing.
+        label_smoothing: ε; of the training loss only.
+        precision: fp32, or bf16 for arithmetic in bfloat16 with weights in float32.
+        seed: of initial weights, order, masks and dropout.
+        eval_every: updates between evaluations; the last update is always followed by one.
+        save_every: updates between savings of everything that a resume needs.
+        log_every: updates between lines of metrics.
+        patience: stop after so many evaluations without a better one; null never does.
+        min_delta: by how much the loss must fall (nats per token) to count as better for ``patience``.
+        device: auto, cpu, cuda, cuda:N or mps.
+        threads: CPU threads; null is ``OMP_NUM_THREADS``, or the cores that the process may use.
+    """
+
+    max_steps: int = 1000
+    batch_size: int = 32
+    accumulate: int = 1
+    eval_batch_size: int | None = None
+    optimizer: Optimizer = field(default_factory=AdamW)
+    schedule: Schedule = field(default_factory=Cosine)
+    clip: float | None = 1.0
+    label_smoothing: float = 0.0
+    precision: Precision = "fp32"
+    seed: int = 0
+    eval_every: int = 200
+    save_every: int = 200
+    log_every: int = 10
+    patience: int | None = None
+    min_delta: float = 0.0
+    device: str = "auto"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "batch_size", "accumulate", "eval_every", "save_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1", value=getattr(self, name))
+        for name in ("eval_batch_size", "patience", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, or null", value=value)
+        if self.clip is not None and self.clip <= 0.0:
+            raise ConfigError("clip must be above 0, or null", value=self.clip, remedy="null clips nothing.")
+        if not 0.0 <= self.label_smoothing < 1.0:
+            raise ConfigError("label_smoothing must be at least 0 and below 1", value=self.label_smoothing)
+        if self.min_delta < 0.0:
+            raise ConfigError("min_delta must not be negative", value=self.min_delta)
+        check_precision(self.precision)
+
+
+@dataclass(frozen=True)
+class LoggingSpec:
+    """What is written down, besides ``metrics.jsonl``.
+
+    Attributes:
+        tensorboard: write event files for TensorBoard.
+        progress: ``bar``, ``lines``, ``none``, or ``auto``: a bar on a terminal, lines elsewhere.
+    """
+
+    tensorboard: bool = True
+    progress: Literal["auto", "bar", "lines", "none"] = "auto"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run, before anything is built."""
+
+    model: ModelSpec
+    tokenizer: TokenizerSpec
+    data: DataSpec
+    train: TrainSpec = field(default_factory=TrainSpec)
+    logging: LoggingSpec = field(default_factory=LoggingSpec)
+
+    @property
+    def objective(self) -> Objective:
+        """The objective with its default resolved."""
+        return self.data.objective or OBJECTIVES[self.model.config.kind]()
+
+    @property
+    def seq_len(self) -> int:
+        """The row length with its default resolved."""
+        return self.model.config.context_length if self.data.seq_len is None else self.data.seq_len
+
+    def resolve(self, tokenizer: Tokenizer) -> Recipe:
+        """The same recipe with nothing left open. Resolving twice is resolving once."""
+        train = self.train
+        optimizer, schedule = train.optimizer, train.schedule.resolved(train.max_steps)
+        if optimizer.lr is None:
+            optimizer = optimizer.at(schedule.default_rate)
+        return replace(
+            self,
+            model=ModelSpec(self.model.build(tokenizer.vocab_size), sized=True),
+            data=replace(self.data, objective=self.objective, seq_len=self.seq_len),
+            train=replace(
+                train,
+                optimizer=optimizer,
+                schedule=schedule,
+                eval_batch_size=train.eval_batch_size or train.batch_size,
+            ),
+        )
+
+
+def recipe_data(recipe: Recipe) -> Data:
+    """A recipe as plain data, in the form of a recipe file."""
+    model: Data = to_data(recipe.model.config)
+    if not recipe.model.sized:
+        del model["vocab_size"]
+    spec: Data = to_data(recipe.tokenizer)
+    options = spec.pop("options")
+    tokenizer = {key: value for key, value in spec.items() if value not in (None, {}, [])}
+    rest = {name: to_data(getattr(recipe, name)) for name in ("data", "train", "logging")}
+    return {"model": model, "tokenizer": {**tokenizer, **options}, **rest}
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The YAML text of a recipe; reading it gives an equal recipe."""
+    return dump_yaml(recipe_data(recipe))

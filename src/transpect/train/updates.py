@@ -1,0 +1,105 @@
+"""One optimizer update: micro-batches, gradient, clipping, step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from transpect.base.errors import DataError
+from transpect.core.model import Transformer
+from transpect.data.batch import Batch
+from transpect.train.loss import accumulate_gradient
+from transpect.train.optimizers import set_rate
+from transpect.train.precision import Precision
+
+DRAWS = 100
+"""How many updates in a row may come without a single label before that is an error."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update was.
+
+    Attributes:
+        loss: mean over its labels, nats; with label smoothing where that is on. On the device.
+        grad_norm: the global norm of the gradient before clipping. On the device.
+        n_labels: how many tokens were predicted.
+        n_tokens: how many tokens were read.
+    """
+
+    loss: Tensor
+    grad_norm: Tensor
+    n_labels: int
+    n_tokens: int
+
+
+def draw(batches: Iterator[Batch], count: int) -> list[Batch]:
+    """The next ``count`` micro-batches; where none of them has a label, the ``count`` after them.
+
+    Raises:
+        DataError: a hundred draws without a label.
+    """
+    for _ in range(DRAWS):
+        drawn = [next(batches) for _ in range(count)]
+        if any(batch.n_labels for batch in drawn):
+            return drawn
+    raise DataError(
+        "an update needs at least one label",
+        value=f"none in {DRAWS * count} batches",
+        remedy="Check the objective: with a low masking rate and short texts nothing may be masked.",
+    )
+
+
+def update(
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[Batch],
+    *,
+    rate: float,
+    clip: float | None = None,
+    smoothing: float = 0.0,
+    precision: Precision = "fp32",
+) -> Update:
+    """Make one update with the gradient of the mean loss over all labels of ``batches``.
+
+    A micro-batch without labels adds nothing, and the update is the one that a single large batch would have made.
+    ``model`` must be in training mode; its gradients are None before and after.
+
+    Args:
+        batches: micro-batches, with at least one label among them.
+        rate: the learning rate of this update.
+        clip: the global gradient norm to clip to; None clips nothing.
+        smoothing: label smoothing ε.
+        precision: of the forward and backward arithmetic.
+    """
+    device = model.token.weight.device
+    counts = [batch.n_labels for batch in batches]
+    n_labels = sum(counts)
+    total = torch.zeros((), dtype=torch.float32, device=device)
+    for batch, count in zip(batches, counts, strict=True):
+        if not count:
+            continue
+        moved = batch if batch.ids.device == device else batch.to(device)
+        total += accumulate_gradient(model, moved, n_labels=n_labels, smoothing=smoothing, precision=precision)
+    norm = clip_gradient(model, clip)
+    set_rate(optimizer, rate)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return Update(total / n_labels, norm, n_labels, sum(batch.n_tokens for batch in batches))
+
+
+def clip_gradient(model: nn.Module, limit: float | None) -> Tensor:
+    """Scale all gradients by min(1, limit/‖g‖₂), and return the global norm ‖g‖₂ from before.
+
+    Source: Pascanu et al. 2013, algorithm 1.
+    """
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    norm = get_total_norm(gradients)
+    # where the norm can be read without waiting for the device, a factor of 1 costs no pass over the gradients
+    if limit is not None and (norm.device.type != "cpu" or not float(norm) <= limit):
+        clip_grads_with_norm_([w for w in model.parameters() if w.grad is not None], limit, norm)
+    return norm
