@@ -193,14 +193,14 @@ class LanguageModel:
         A checkpoint that stands there is replaced once the new one is complete; its other files are kept.
 
         Raises:
-            CheckpointError: it can't be written, or the directory holds something, but no checkpoint.
+            CheckpointError: it can't be written, or there is a directory of directories and no checkpoint.
         """
         folder = Path(path)
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
+        if folder.is_dir() and not (folder / CONFIG).is_file() and any(entry.is_dir() for entry in folder.iterdir()):
             raise CheckpointError(
-                "this directory holds something, but no checkpoint, so it is not replaced",
+                "this directory holds other directories and no checkpoint, so it is not replaced by one",
                 value=folder,
-                remedy="Choose a new directory.",
+                remedy="Choose a new directory, e.g. one below it.",
             )
         with interop.atomic_directory(folder, keep=lambda name: not any(fnmatch(name, own) for own in OWN)) as staging:
             interop.write_model(self.model, staging, generation=self.generation)

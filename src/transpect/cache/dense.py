@@ -60,9 +60,13 @@ class DenseCache:
         return self._cross[layer]
 
     def crop(self, length: int) -> None:
-        """Forget all columns from ``length`` on."""
-        if self._tags is not None and length < self.length:
-            self._tags = self._tags.columns(slice(0, length)) if length else None
+        """Forget all columns from ``length`` on. What is known of an encoder's output stays."""
+        if self._tags is None or length >= self.length:
+            return
+        if length:
+            self._tags = self._tags.columns(slice(0, length))
+        else:
+            self._tags, self._keys, self._values = None, {}, {}
 
     def compact(self) -> None:
         """Forget the first columns as far as they are padding in every row, which a long row that left may have caused.

@@ -1,0 +1,169 @@
+"""Parameters: every value has one meaning, and every value outside its range is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from transpect.base.errors import ContextLengthError, GenerationError
+from transpect.decode import Defaults, GenerationParams
+
+REFUSED: list[tuple[str, Any]] = [
+    ("max_new_tokens", -1),
+    ("max_new_tokens", 1.5),
+    ("max_new_tokens", None),
+    ("max_new_tokens", True),
+    ("min_new_tokens", -1),
+    ("min_new_tokens", 129),
+    ("temperature", -0.1),
+    ("temperature", math.nan),
+    ("temperature", math.inf),
+    ("temperature", "1"),
+    ("temperature", None),
+    ("top_k", -1),
+    ("top_k", 2.0),
+    ("top_p", -0.01),
+    ("top_p", 1.01),
+    ("top_p", math.nan),
+    ("top_p", None),
+    ("seed", 2**64),
+    ("seed", -(2**63) - 1),
+    ("seed", 0.5),
+    ("seed", True),
+    ("stop", ""),
+    ("stop", ["a", ""]),
+    ("stop", [1]),
+    ("eos_ids", [-1]),
+    ("eos_ids", [None]),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED, ids=repr)
+def test_a_value_outside_its_range_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(GenerationError, match=name) as caught:
+        GenerationParams(**{name: value})
+    assert caught.value.remedy
+    with pytest.raises(GenerationError, match=name):
+        GenerationParams().override({name: value})
+
+
+ALLOWED: list[tuple[str, Any]] = [
+    ("max_new_tokens", 0),
+    ("min_new_tokens", 128),
+    ("temperature", 0),
+    ("temperature", 1e-300),
+    ("temperature", 100),
+    ("top_k", 0),
+    ("top_k", 10**9),
+    ("top_k", None),
+    ("top_p", 0),
+    ("top_p", 1),
+    ("seed", 0),
+    ("seed", -1),
+    ("seed", 2**64 - 1),
+    ("stop", ()),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ALLOWED, ids=repr)
+def test_a_value_at_the_end_of_its_range_is_kept(name: str, value: Any) -> None:
+    assert getattr(GenerationParams(**{name: value}), name) == value
+
+
+def test_one_stop_is_not_taken_letter_by_letter() -> None:
+    assert GenerationParams(stop="own fox").stop == ("own fox",)  # type: ignore[arg-type]
+    assert GenerationParams(stop=["a", "b"]).stop == ("a", "b")  # type: ignore[arg-type]
+    assert GenerationParams(eos_ids=3).eos_ids == (3,)  # type: ignore[arg-type]
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(GenerationError, match="max_new_tokens"):
+        GenerationParams().override({"max_new_token": 3})
+
+
+def test_override_keeps_the_rest() -> None:
+    params = GenerationParams(top_k=3, eos_ids=(1, 2))
+    assert params.override({"top_k": None}) == dataclasses.replace(params, top_k=None)
+    assert params.override({}) == params
+
+
+# generation_config.json
+
+
+def test_a_file_without_do_sample_means_greedy() -> None:
+    assert Defaults.read({}).params == GenerationParams()
+    assert Defaults.read({"do_sample": False, "top_p": 0.9}).params.greedy
+    with pytest.warns(UserWarning, match="do_sample"):
+        assert Defaults.read({"temperature": 0.7}).params.greedy
+
+
+def test_a_file_that_samples() -> None:
+    data = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 40, "max_new_tokens": 7}
+    params = Defaults.read(data).params
+    assert (params.temperature, params.top_p, params.top_k, params.max_new_tokens) == (0.6, 0.9, 40, 7)
+    assert Defaults.read({"do_sample": True}).params.temperature == 1.0
+
+
+@pytest.mark.parametrize("off", [0, None])
+def test_top_k_of_zero_in_a_file_is_no_filter(off: int | None) -> None:
+    assert Defaults.read({"do_sample": True, "top_k": off}).params.top_k is None
+
+
+@pytest.mark.parametrize(
+    ("data", "eos"),
+    [
+        ({"eos_token_id": 5}, (5,)),
+        ({"eos_token_id": [5, 6]}, (5, 6)),
+        ({}, (2,)),
+        ({"eos_token_id": None}, ()),
+        ({"eos_token_id": 0}, (0,)),
+    ],
+    ids=repr,
+)
+def test_what_ends_an_output(data: dict[str, Any], eos: tuple[int, ...]) -> None:
+    assert Defaults.read(data, eos_id=2).params.eos_ids == eos
+
+
+@pytest.mark.parametrize(
+    "entry", [{"num_beams": 4}, {"repetition_penalty": 1.2}, {"no_repeat_ngram_size": 3}, {"forced_bos_token_id": 0}]
+)
+def test_an_entry_that_is_not_done_is_named(entry: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match=next(iter(entry))):
+        Defaults.read(entry)
+
+
+@pytest.mark.filterwarnings("error")
+def test_neutral_entries_say_nothing() -> None:
+    Defaults.read({"num_beams": 1, "repetition_penalty": 1.0, "min_p": None, "bos_token_id": 1, "use_cache": True})
+
+
+@pytest.mark.parametrize("asked", [{"top_k": 5}, {"top_p": 0.9}, {"seed": 1}, {"top_k": 0}], ids=repr)
+def test_asking_for_a_part_of_sampling_means_sampling(asked: dict[str, Any]) -> None:
+    assert Defaults.read({}).params_for(asked, 1).temperature == 1.0
+    assert Defaults(temperature=0.6).params_for(asked, 1).temperature == 0.6
+    assert Defaults.read({}).params_for({**asked, "temperature": 0}, 1).greedy
+    assert Defaults.read({"do_sample": True, "temperature": 0.3}).params_for(asked, 1).temperature == 0.3
+
+
+@pytest.mark.parametrize("asked", [{}, {"max_new_tokens": 3}, {"seed": None}, {"top_k": None}], ids=repr)
+def test_otherwise_decoding_is_greedy(asked: dict[str, Any]) -> None:
+    assert Defaults.read({}).params_for(asked, 1).greedy
+
+
+def test_max_length_counts_the_prompt() -> None:
+    defaults = Defaults.read({"max_length": 20})
+    assert defaults.params_for({}, 5).max_new_tokens == 15
+    assert defaults.params_for({"max_new_tokens": 50}, 5).max_new_tokens == 50
+    assert Defaults.read({"max_length": 20, "max_new_tokens": 3}).params_for({}, 5).max_new_tokens == 3
+    with pytest.raises(ContextLengthError, match="max_length"):
+        defaults.params_for({}, 20)
+
+
+def test_the_callers_limit_beats_the_checkpoints_minimum() -> None:
+    defaults = Defaults.read({"min_new_tokens": 10})
+    assert defaults.params_for({"max_new_tokens": 4}, 1).min_new_tokens == 4
+    with pytest.raises(GenerationError, match="min_new_tokens"):
+        defaults.params_for({"max_new_tokens": 4, "min_new_tokens": 5}, 1)
