@@ -112,6 +112,37 @@ GENERATE = [
     ("generate model 猫 --device gpu", "gpu"),
     ("generate model 猫 --stop ''", "stop"),
 ]
+TRAIN = [
+    ("train", "Missing argument 'RECIPE'"),
+    ("train recipe.yaml", "Missing option '--out'"),
+    ("train missing.yaml --out run", "missing.yaml: no such file"),
+    ("train syntax.yaml --out run", r"syntax.yaml:\d: not valid YAML"),
+    ("train list.yaml --out run", "list.yaml: a configuration must be a mapping"),
+    ("train key.yaml --out run", "key.yaml:5: .*no key 'n_layer'.*Did you mean 'n_layers'"),
+    ("train section.yaml --out run", "section.yaml:12: .*no key 'trian'.*Did you mean 'train'"),
+    ("train value.yaml --out run", "value.yaml:13: train.max_steps must be a whole number.*'two'"),
+    ("train recipe.yaml --out run --model.d_modle 3", "--model.d_modle: .*Did you mean 'd_model'"),
+    ("train recipe.yaml --out run --modle.d_model 3", r"'modle\.d_model'.*Did you mean 'model'"),
+    ("train recipe.yaml --out run --model.n_heads 5", "multiple of n_heads.*32 and 5"),
+    ("train recipe.yaml --out run --train.max_steps 0", "--train.max_steps: max_steps must be at least 1"),
+    ("train recipe.yaml --out run --train.max_steps", "--train.max_steps needs a value"),
+    ("train recipe.yaml --out run --data missing.txt", "missing.txt: no such file"),
+    ("train recipe.yaml --out run --data bad.jsonl", "bad.jsonl:2: .*JSON"),
+    ("train recipe.yaml --out run --data data.csv", "data.csv: a data file must end in"),
+    ("train recipe.yaml --out run --resume later", "--resume must be auto, never, or a run directory.*later"),
+    ("train recipe.yaml --out good.txt", "needs a directory.*good.txt"),
+    ("train recipe.yaml --out run --resum auto", "No such option: --resum.*--resume"),
+    ("train recipe.yaml --out run --data.seq_len 2000", "seq_len must not be longer than the model's context"),
+]
+EVAL = [
+    ("eval", "Missing argument 'MODEL'"),
+    ("eval nowhere --data good.txt", "no such checkpoint directory.*nowhere"),
+    ("eval model", "a text to evaluate on.*--data FILE"),
+    ("eval model --data missing.txt", "missing.txt: no such file"),
+    ("eval model --data bad.jsonl", "bad.jsonl:2: .*JSON"),
+    ("eval model --data blank.txt", "blank.txt: .*blank"),
+    ("eval model --data good.txt --batch-size 0", "'--batch-size'"),
+]
 NOTHING = [("generat", "no such command.*'generat'.*Did you mean 'generate'"), ("--verbose", "no such command")]
 
 
@@ -125,7 +156,7 @@ def check(cli, line: str, says: str) -> None:
     assert re.search(says, answer.err), answer.err
 
 
-@pytest.mark.parametrize(("line", "says"), [*NOTHING, *TOKENIZER, *MODEL, *GENERATE])
+@pytest.mark.parametrize(("line", "says"), [*NOTHING, *TOKENIZER, *MODEL, *GENERATE, *TRAIN, *EVAL])
 def test_a_mistake_is_one_line(cli, place: Path, line: str, says: str) -> None:
     check(cli, line, says)
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transpect.base.errors import DataError
 from transpect.base.i18n import tr
 from transpect.cli.command import Command, application
+
+if TYPE_CHECKING:
+    from transpect.data.documents import Documents
+    from transpect.train import Recipe
 
 app = application()
 
 EXAMPLES = """\
+transpect eval runs/demo
 transpect eval runs/tang --data poems.txt
 transpect eval runs/translate --data pairs.tsv --json"""
 
@@ -20,29 +27,64 @@ transpect eval runs/translate --data pairs.tsv --json"""
 @app.command("eval", cls=Command, help=tr("cli.eval"), epilog=EXAMPLES)
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
-    data: Annotated[str, typer.Option("--data", metavar="FILE", help=tr("cli.eval.data"))],
+    data: Annotated[str | None, typer.Option("--data", metavar="FILE", help=tr("cli.eval.data"))] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.eval.batch_size"))] = 16,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
 ) -> None:
     """Loss, perplexity, bits per character, and what they were counted on."""
-    from transpect.data.sources import source_from_path
-
-    documents = source_from_path(data).documents()  # a wrong file is told before torch is waited for
-
     from transpect.lm import load
-    from transpect.train.evaluate import evaluate_documents
+    from transpect.train import evaluate_documents
 
     lm = load(model, device)
-    measured = evaluate_documents(lm.model, lm.tokenizer, documents, batch_size=batch_size).as_dict()
+    recipe = _recipe(Path(model))
+    documents = _documents(model, data, recipe)
+    measured = evaluate_documents(
+        lm.model,
+        lm.tokenizer,
+        documents,
+        # as it was trained, where that is known
+        objective=None if recipe is None else recipe.objective,
+        seq_len=None if recipe is None else recipe.seq_len,
+        batch_size=batch_size,
+    )
+    values = {**measured.as_dict(), "n_documents": documents.size or 0}
     if as_json:
-        print(json.dumps({**measured, "n_documents": documents.size}))
-        return
+        print(json.dumps(values))
+    else:
+        _print_table(values)
+
+
+def _recipe(model: Path) -> Recipe | None:
+    """The recipe of the run that a model is, or is the best or last of; None for a model from elsewhere."""
+    from transpect.train import load_recipe
+
+    run = model.parent if model.name in ("best", "last") else model
+    file = run / "recipe.yaml"
+    return load_recipe(file) if file.is_file() else None
+
+
+def _documents(model: str, data: str | None, recipe: Recipe | None) -> Documents:
+    """What ``--data`` names, or what the run itself was evaluated on."""
+    from transpect.data.sources import source_from_path
+    from transpect.data.split import split
+
+    if data is not None:
+        return source_from_path(data).documents()
+    valid = None if recipe is None else recipe.data.valid
+    if recipe is None or valid is None:
+        raise DataError("there must be a text to evaluate on", value=model, remedy="Name it: --data FILE.")
+    if isinstance(valid, float):
+        return split(recipe.data.train.documents(), valid, recipe.train.seed)[1]
+    return valid.documents()
+
+
+def _print_table(values: dict[str, float | int]) -> None:
     from transpect.cli.screen import console, table
 
     rows = table("", "", "", numbers=(1,))
     rows.show_header = False
-    for name, value in {**measured, "n_documents": documents.size}.items():
+    for name, value in values.items():
         shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
         rows.add_row(tr(f"cli.eval.{name}"), shown, tr(f"cli.eval.{name}.unit"))
     console().print(rows)

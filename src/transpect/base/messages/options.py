@@ -150,8 +150,8 @@ ROWS: dict[str, Row] = {
     },
     # eval
     "cli.eval.data": {
-        "en": "The text: a file, a folder, JSONL (field `text`) or TSV.",
-        "zh": "评测文本：文件、文件夹、JSONL（text 字段）或 TSV。",
+        "en": "The text: a file, a folder, JSONL (field `text`) or TSV; without it, what a run was evaluated on.",
+        "zh": "评测文本：文件、文件夹、JSONL（text 字段）或 TSV；不给则用该次训练自己的评测数据。",
     },
     "cli.eval.batch_size": {"en": "How many rows at once.", "zh": "一次处理多少行。"},
 }
