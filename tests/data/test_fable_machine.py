@@ -134,6 +134,7 @@ def test_entropy_and_lengths_are_those_of_the_list(world: World) -> None:
     assert math.isclose(measures.entropy, -sum(p * math.log(p) for p, _, _ in stories), rel_tol=1e-12)
     assert math.isclose(measures.chars, sum(p * len(text) for p, _, text in stories), rel_tol=1e-12)
     assert math.isclose(measures.words, sum(p * len(words) for p, words, _ in stories), rel_tol=1e-12)
+    assert measures.longest == max(len(text) for _, _, text in stories)
     assert math.isclose(measures.floor_per_char, measures.entropy / (measures.chars + 1), rel_tol=1e-12)
     assert math.isclose(measures.floor_per_word, measures.entropy / (measures.words + 1), rel_tol=1e-12)
 

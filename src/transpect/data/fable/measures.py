@@ -53,6 +53,7 @@ class Measures:
     chars: float  # expected characters per story, spaces and punctuation counted
     words: float  # expected words per story, punctuation counted
     sentences: float  # expected sentences per story
+    longest: int  # characters of the longest story there is: a context of ``longest + 1`` holds any story and its end
     by_sentence: tuple[SentenceMeasure, ...]
 
     @property
@@ -93,6 +94,7 @@ def measure(automaton: Automaton, lang: Language) -> Measures:
         chars=fsum(row.reach * row.chars for row in rows),
         words=fsum(row.reach * row.words for row in rows),
         sentences=fsum(row.reach * row.sentences for row in rows),
+        longest=_longest(automaton, lang),
         by_sentence=rows,
     )
 
@@ -171,6 +173,16 @@ def floor_per_token(entropy: float, lengths: Sequence[int]) -> Estimate:
     deviation = sqrt(fsum((length - mean) ** 2 for length in lengths) / (n - 1))
     floor = entropy / (mean + 1)
     return Estimate(floor, floor * deviation / (sqrt(n) * (mean + 1)))
+
+
+def _longest(automaton: Automaton, lang: Language) -> int:
+    longest = {DONE: 0}
+    for state in reversed(automaton.states()):
+        if state != DONE:
+            page = automaton.page(state, lang)
+            spoken = zip(page.texts, page.sentences, strict=True)
+            longest[state] = max((len(text) + longest[sentence.to] for text, sentence in spoken), default=0)
+    return longest[automaton.start]
 
 
 def _row(
