@@ -327,7 +327,8 @@ def test_whoever_writes_with_the_model_starts_and_ends_as_it_was_taught(specials
     tokenizer = letters(**SPECIALS[specials])
     generation = Causal().generation(tokenizer)
     read, predicted = whole("a", tokenizer)
-    assert (generation["bos_token_id"], generation["eos_token_id"]) == (read[0], predicted[-1])
+    assert generation["prompt_start_token_id"] == generation["bos_token_id"] == read[0]
+    assert generation["eos_token_id"] == predicted[-1]
     pads = {tokenizer.pad_id, tokenizer.eos_id} - {None}
     assert generation["pad_token_id"] in pads
 

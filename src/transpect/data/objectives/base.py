@@ -65,7 +65,7 @@ class Objective(Variant):
 
     @abstractmethod
     def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
-        """The special ids that whoever writes with the trained model must use, by their names in Hugging Face's
+        """The special ids that whoever writes with the trained model must use, by their names in
         ``generation_config.json``."""
 
     @final

@@ -61,7 +61,13 @@ class Causal(Objective, kind="causal"):
 
     def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
         start, eos = start_and_end(tokenizer)
-        return {"bos_token_id": start, "eos_token_id": eos, "pad_token_id": filler(tokenizer)}
+        # prompt_start_token_id is transpect's own: a prompt begins with it also where it is no bos to the tokenizer
+        return {
+            "bos_token_id": start,
+            "eos_token_id": eos,
+            "pad_token_id": filler(tokenizer),
+            "prompt_start_token_id": start,
+        }
 
 
 def start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
