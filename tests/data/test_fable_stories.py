@@ -41,7 +41,7 @@ import hashlib
 from transpect.data.fable import Fable
 fable = Fable()
 told = "".join(story.zh + story.en for story in (fable.story(3, i) for i in range(200)))
-told += repr(fable.next_word("小猫")) + repr(fable.entropy())
+told += repr(fable.next_word("小猫"))
 print(hashlib.sha256(told.encode()).hexdigest())
 """
 
@@ -53,7 +53,7 @@ def test_every_process_tells_the_same() -> None:
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True)
         answers.add(done.stdout)
     told = "".join(story.zh + story.en for story in (FABLE.story(3, i) for i in range(200)))
-    told += repr(FABLE.next_word("小猫")) + repr(FABLE.entropy())
+    told += repr(FABLE.next_word("小猫"))
     assert answers == {hashlib.sha256(told.encode()).hexdigest() + "\n"}
 
 
