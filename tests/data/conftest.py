@@ -3,8 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from transpect.text import Tokenizer, train_tokenizer
+
+settings.register_profile("no deadline", deadline=None)  # nothing here depends on the speed of a machine
+settings.load_profile("no deadline")
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz 天地玄黄宇宙洪荒"
 
