@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import transpect
 from transpect.base.errors import CheckpointError, ConfigError, ContextLengthError, GenerationError, TokenizerError
 from transpect.core import AttentionConfig, Full, MaskedLM, ModelConfig, Naive, StackConfig, Transformer
 from transpect.core.positions import Rope
+from transpect.data.documents import Document, Listed
+from transpect.data.loader import Batches
+from transpect.data.objectives import Causal, Seq2Seq
 from transpect.lm import LanguageModel
 from transpect.text import Tokenizer, train_tokenizer
 
@@ -132,6 +136,54 @@ def test_an_encoder_writes_no_text(tokenizer: Tokenizer) -> None:
     for call in (lm.generate, lm.stream, lm.score, lm.next_token):
         with pytest.raises(GenerationError, match="encoder"):
             call("小")
+
+
+# as it was trained
+
+
+@pytest.mark.parametrize("kind", ["char", "byte-bpe", "bpe", "unigram"])
+def test_prompts_and_scores_read_texts_as_training_does(kind: str) -> None:
+    """The ids of a prompt are the document's up to its end, and the score is minus the loss without the EOS."""
+    text, objective = "The lazy fox", Causal(pack=False)
+    tokenizer = train_tokenizer(kind, CORPUS * 3, 340)
+    (batch,) = Batches(Listed([Document(text)]), objective, tokenizer, batch_size=1, seq_len=48).once()
+    lm = LanguageModel(build("decoder", tokenizer), tokenizer, objective.generation(tokenizer))
+    (request,) = lm.requests(text)
+    assert list(request.prompt) == batch.ids[0].tolist()
+    assert request.params.eos_ids == (batch.labels[0, -1],)
+    with torch.no_grad():
+        losses = cross_entropy(lm.model(batch.ids, tags=batch.tags)[0], batch.labels[0], reduction="none")
+    assert lm.score(text)[0].logprobs == pytest.approx((-losses[:-1]).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("roles", [{"bos": None}, {"bos": "<s>", "eos": "</s>"}], ids=str)
+def test_a_start_that_the_tokenizer_does_not_add_is_the_checkpoints(roles: dict[str, str | None]) -> None:
+    """GPT-2's way (EOS begins too), and a tokenizer whose template is for encoders."""
+    kind = "wordpiece" if roles["bos"] else "byte-bpe"
+    tokenizer = train_tokenizer(kind, CORPUS * 3, 340, special_tokens=roles)
+    assert not tokenizer.adds_bos
+    objective = Causal(pack=False)
+    (batch,) = Batches(Listed([Document("The fox")]), objective, tokenizer, batch_size=1, seq_len=48).once()
+    start = objective.generation(tokenizer)["bos_token_id"]
+    lm = LanguageModel(build("decoder", tokenizer), tokenizer, {"prompt_start_token_id": start})
+    assert list(lm.requests("The fox")[0].prompt) == batch.ids[0].tolist()
+    assert list(lm.requests("")[0].prompt) == [start]
+
+
+def test_sources_are_read_as_training_does(translator: LanguageModel) -> None:
+    tokenizer, objective = translator.tokenizer, Seq2Seq()
+    (batch,) = Batches(Listed([Document("小猫", target="fox")]), objective, tokenizer, batch_size=1, seq_len=20).once()
+    translator.generation = dict(objective.generation(tokenizer))
+    (request,) = translator.requests("小猫")
+    assert batch.source_ids is not None and request.source is not None
+    assert list(request.source) == batch.source_ids[0].tolist()
+    assert list(request.prompt) == batch.ids[0, :1].tolist()
+    with torch.no_grad():
+        source = translator.model.encode(batch.source_ids, tags=batch.source_tags)
+        losses = cross_entropy(
+            translator.model(batch.ids, tags=batch.tags, source=source)[0], batch.labels[0], reduction="none"
+        )
+    assert translator.score([("小猫", "fox")])[0].logprobs == pytest.approx((-losses[:-1]).tolist(), abs=1e-5)
 
 
 # what the checkpoint wants

@@ -45,14 +45,9 @@ class Prompts:
         Raises:
             GenerationError: an empty text, and no token to begin with.
         """
-        ids = self._tokenizer.encode(text, add_special_tokens=True)
-        if self.end is not None and ids[-1:] == [self.end] != self._tokenizer.encode(text)[-1:]:
-            ids = ids[:-1]  # some tokenizers end every text, and this one goes on
-        if self.start is not None:
-            if ids[:2] == [self.start, self.start]:
-                ids = ids[1:]  # the text spells it itself
-            elif ids[:1] != [self.start]:
-                ids = [self.start, *ids]
+        ids = self._tokenizer.encode(text)
+        if self.start is not None and ids[:1] != [self.start]:  # the text may spell it itself
+            ids = [self.start, *ids]
         return ids or [self.begin()]
 
     def source(self, text: str) -> list[int]:

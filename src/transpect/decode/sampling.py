@@ -91,28 +91,24 @@ class Sampler:
                 value="NaN or infinite logits",
                 remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
             )
-        held = [row.min_new_tokens > step and bool(row.eos_ids) for row, step in zip(self.params, steps, strict=True)]
-        left = (
-            filters.ban(logits, self._ends & torch.tensor(held, device=self.device)[:, None]) if any(held) else logits
-        )
-        token = left.argmax(-1) if self.greedy else self._draw(self.filter(left), steps)
+        token = self._hold(logits, steps).argmax(-1) if self.greedy else self._draw(self.filter(logits, steps), steps)
         return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
 
-    def _hold(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
-        """No end before `min_new_tokens`."""
-        early = [row.min_new_tokens > step and bool(row.eos_ids) for row, step in zip(self.params, steps, strict=True)]
-        if not any(early):
-            return logits
-        return filters.ban(logits, self._ends & torch.tensor(early, device=self.device)[:, None])
-
-    def filter(self, logits: Tensor) -> Tensor:
-        """Temperature, top-k, top-p; what is off in every row costs nothing."""
-        left = filters.temperature(logits, self._temperature)
+    def filter(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
+        """What may still be chosen: the minimum of tokens, temperature, top-k, top-p, each where a row asks for it."""
+        left = filters.temperature(self._hold(logits, steps), self._temperature)
         if any(row.top_k is not None for row in self.params):
             left = filters.top_k(left, self._top_k)
         if any(row.top_p < 1 for row in self.params):
             left = filters.top_p(left, self._top_p)
         return left
+
+    def _hold(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
+        """No end before ``min_new_tokens``."""
+        early = [row.min_new_tokens > step and bool(row.eos_ids) for row, step in zip(self.params, steps, strict=True)]
+        if not any(early):
+            return logits
+        return filters.ban(logits, self._ends & torch.tensor(early, device=self.device)[:, None])
 
     def rows(self, index: Sequence[int]) -> Sampler:
         """The sampler of some of the rows."""
