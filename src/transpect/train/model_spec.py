@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,10 +11,7 @@ from transpect.base.codec import Data, KeyPath, apply_overrides, did_you_mean, f
 from transpect.base.errors import ConfigError
 from transpect.core.config import SHORT, ModelConfig, expand
 from transpect.core.presets import PRESETS, preset
-from transpect.train.recipe import ModelSpec
-
-STAND_IN = 1
-"""A vocabulary size that stands where the tokenizer's will be."""
+from transpect.train.recipe import STAND_IN, ModelSpec
 
 TOP = tuple(field.name for field in fields(ModelConfig))
 KNOWN = (*TOP, *SHORT)
@@ -27,11 +25,13 @@ class _Change:
         key: dotted, short names allowed.
         value: what it becomes.
         path: where the recipe says so, for messages.
+        late: whether it is an override.
     """
 
     key: str
     value: Any
     path: KeyPath
+    late: bool = False
 
 
 def read_model(given: Any, overrides: Iterable[tuple[str, Any]] = ()) -> ModelSpec:
@@ -56,7 +56,7 @@ def read_model(given: Any, overrides: Iterable[tuple[str, Any]] = ()) -> ModelSp
         if key == "preset":
             data["preset"] = value
         else:
-            late.append(_Change(key, value, ("model", *key.split("."))))
+            late.append(_Change(key, value, ("model", *key.split(".")), late=True))
     name = data.pop("preset", None)
     if name is None:
         base, changes = _whole(data), late
@@ -65,8 +65,10 @@ def read_model(given: Any, overrides: Iterable[tuple[str, Any]] = ()) -> ModelSp
             remedy = f"{did_you_mean(name, PRESETS)} Known presets: {', '.join(PRESETS)}.".strip()
             raise _fault("no such preset", ("model", "preset"), remedy, name)
         base, changes = to_data(preset(name)), [*_flat(data), *late]
-    sized = any(change.key == "vocab_size" for change in changes) or (name is None and base["vocab_size"] is not None)
-    if base["vocab_size"] is None:
+    sizes = [change for change in changes if change.key == "vocab_size"]
+    sized = sizes[-1].value not in (None, "null") if sizes else name is None and base["vocab_size"] is not None
+    if not sized:
+        changes = [change for change in changes if change not in sizes]
         base["vocab_size"] = STAND_IN
     return ModelSpec(_changed(base, changes), sized)
 
@@ -86,28 +88,38 @@ def _whole(data: Data) -> Data:
 
 def _changed(base: Data, changes: list[_Change]) -> ModelConfig:
     towers = [tower for tower in ("encoder", "decoder") if base.get(tower) is not None]
-    origin: list[tuple[KeyPath, KeyPath]] = []
+    origin: list[tuple[KeyPath, _Change]] = []
     pairs: list[tuple[str, Any]] = []
     for change in changes:
         _check_key(change.key, change.path, KNOWN)
         for full, value in expand([(change.key, change.value)], towers):
             pairs.append((full, value))
-            origin.append((tuple(full.split(".")), change.path))
+            origin.append((tuple(full.split(".")), change))
     try:
         return from_data(ModelConfig, apply_overrides(base, pairs))
     except ConfigError as error:
-        exact = (*error.path, error.rule.split()[0])  # a rule about a key begins with its name
-        error.path = _traced(exact if exact in {full for full, _ in origin} else error.path, origin)
+        error.path = _traced(error, origin)
         raise
 
 
-def _traced(path: KeyPath, origin: list[tuple[KeyPath, KeyPath]]) -> KeyPath:
-    """Where the recipe set what stands at ``path`` of the configuration; the last change there decides."""
-    for full, where in reversed(origin):
+def _traced(error: ConfigError, origin: list[tuple[KeyPath, _Change]]) -> KeyPath:
+    """Where the recipe set what an error is about: a key that the rule names, an override first; else what was changed
+    last at, inside or around the error's path."""
+    path, words = error.path, keys_named(error.rule)
+    named = [(full, change) for full, change in origin if full[-1] in words and full[: len(path)] == path]
+    if named:
+        late = [item for item in named if item[1].late]
+        return late[-1][1].path if late else min(named, key=lambda item: words.index(item[0][-1]))[1].path
+    for full, change in reversed(origin):
         shared = min(len(full), len(path))
         if shared and full[:shared] == path[:shared]:
-            return (*where, *path[shared:])
+            return (*change.path, *path[shared:])
     return ("model", *path)
+
+
+def keys_named(rule: str) -> list[str]:
+    """The words of a rule that may be keys, in their order."""
+    return re.findall(r"[a-z]\w*", rule)
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "", path: KeyPath = ("model",)) -> Iterator[_Change]:

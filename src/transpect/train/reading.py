@@ -26,7 +26,8 @@ from transpect.base.errors import ConfigError, TokenizerError, TranspectError
 from transpect.data.sources import Source, source_from_path
 from transpect.text.kinds import KINDS, Kind
 from transpect.text.train import resolve_kind
-from transpect.train.model_spec import read_model
+from transpect.train.evaluate import OBJECTIVES
+from transpect.train.model_spec import keys_named, read_model
 from transpect.train.recipe import DataSpec, LoggingSpec, ModelSpec, Recipe, TokenizerSpec, TrainSpec
 
 T = TypeVar("T")
@@ -92,12 +93,14 @@ class _Reader:
         self._check_sections()
         sections = {name: self._section(name) for name in ("tokenizer", "data", "train", "logging")}
         self._name_sources(sections["data"])
-        for name in ("optimizer", "schedule"):  # an option of the default kind needs no kind beside it
-            if isinstance(given := sections["train"].get(name), dict) and "kind" not in given:
-                default = getattr(TrainSpec(), name)
-                sections["train"][name] = {"kind": default.kind, **given}
+        model = read_model(self.content["model"], self._below("model"))
+        # an option of the default kind needs no kind beside it
+        default = TrainSpec()
+        _name_kind(sections["train"], "optimizer", default.optimizer.kind)
+        _name_kind(sections["train"], "schedule", default.schedule.kind)
+        _name_kind(sections["data"], "objective", OBJECTIVES[model.config.kind].kind)
         return Recipe(
-            read_model(self.content["model"], self._below("model")),
+            model,
             _read_tokenizer(sections["tokenizer"]),
             _read(DataSpec, "data", sections["data"]),
             _read(TrainSpec, "train", sections["train"]),
@@ -108,7 +111,7 @@ class _Reader:
         for key, _ in self.overrides:
             name, dot, _ = key.partition(".")
             if name not in SECTIONS or not dot:
-                raise _fault(f"a recipe has no key {key!r}", (name,), _suggest(key))
+                raise _fault(f"a recipe has no key {key!r}", tuple(key.split(".")), _suggest(key))
         for name in self.content:
             if name not in SECTIONS:
                 raise _fault(f"a recipe has no key {name!r}", (name,), _suggest(name))
@@ -147,6 +150,11 @@ class _Reader:
         named = any(key == "valid" or key.startswith("valid.") for key, _ in self._below("data"))
         if not named and isinstance(section.get("valid"), dict):
             section["valid"] = DataSpec.valid  # the recipe's own would measure another kind of text
+
+
+def _name_kind(section: Data, key: str, kind: str) -> None:
+    if isinstance(given := section.get(key), dict):
+        section[key] = {"kind": kind, **given}
 
 
 def _read(cls: type[T], name: str, section: Data) -> T:
@@ -212,10 +220,12 @@ def _located(
     """The error with the option that set the value, or else with file and line."""
     if not isinstance(error, ConfigError) or error.file is not None:
         return error
-    known = {*lines, *(tuple(key.split(".")) for key, _ in overrides)}
-    # a rule about a key begins with its name
-    exact = (*error.path, error.rule.split()[0])
-    error.path = exact if exact in known else error.path
+    named = [(*error.path, word) for word in keys_named(error.rule)]
+    for known in ({tuple(key.split(".")) for key, _ in overrides}, lines):
+        exact = next((path for path in named if path in known), None)
+        if exact is not None:
+            error.path = exact
+            break
     option = next((key for key, _ in reversed(overrides) if _concerns(key, error.path)), None)
     if option is not None:
         error.file = f"option --{option}"

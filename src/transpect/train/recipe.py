@@ -21,18 +21,25 @@ from transpect.train.optimizers import AdamW, Optimizer
 from transpect.train.precision import Precision, check_precision
 from transpect.train.schedules import Cosine, Schedule
 
+STAND_IN = 1
+"""A vocabulary size that stands where the tokenizer's will be."""
+
 
 @dataclass(frozen=True)
 class ModelSpec:
     """A model, of which the size of the vocabulary may be left to the tokenizer.
 
     Attributes:
-        config: the model; its ``vocab_size`` is a stand-in where ``sized`` is False.
+        config: the model; its ``vocab_size`` is `STAND_IN` where ``sized`` is False.
         sized: whether the recipe itself says ``vocab_size``.
     """
 
     config: ModelConfig
     sized: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.sized:
+            object.__setattr__(self, "config", replace(self.config, vocab_size=STAND_IN))
 
     @classmethod
     def of(cls, name: str, **changes: Any) -> ModelSpec:

@@ -9,6 +9,7 @@ A writer that is killed between any two operations leaves the old state or the n
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def write_state(
     with atomic_directory(run / FOLDER, keep=lambda name: name == TOKENIZER) as staging:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, staging / TENSORS)
         (staging / DATA).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+        shutil.copymode(staging / DATA, staging / TENSORS)  # safetensors makes its file private
         if not (run / FOLDER / TOKENIZER).is_dir():
             tokenizer.save(staging / TOKENIZER)
 
