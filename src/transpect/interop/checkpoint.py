@@ -74,15 +74,15 @@ def save_model(
             that the family knows.
 
     Raises:
-        CheckpointError: it can't be written, or could not be read again, or the directory holds something that is no
+        CheckpointError: it can't be written, or could not be read again, or there is a directory of directories and no
             checkpoint.
     """
     folder = Path(path)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file():
+    if folder.is_dir() and not (folder / CONFIG).is_file() and any(entry.is_dir() for entry in folder.iterdir()):
         raise CheckpointError(
-            "this directory holds something, but no checkpoint, so it is not replaced",
+            "this directory holds other directories and no checkpoint, so it is not replaced by one",
             value=folder,
-            remedy="Choose a new directory.",
+            remedy="Choose a new directory, e.g. one below it.",
         )
     with atomic_directory(path, keep=lambda name: not any(fnmatch.fnmatch(name, own) for own in OWN)) as staging:
         write_model(model, staging, generation=generation, extra_config=extra_config)
@@ -95,15 +95,16 @@ def write_model(
     state = model.state_dict()
     family, data = _as_family(model.config)
     ours = {name: tensor.shape for name, tensor in state.items()}
-    links = identity(ours)
+    table, links = Table(body=()), identity(ours)
     if family is not None:
+        table = family.table(model.config)
         links = family.links(model.config, ours, bare=data["architectures"][0] in family.bare)
     data |= {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
     data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
     _read_config(data, folder / CONFIG, lambda: [item.theirs for item in links])
     _write_json(folder / CONFIG, data)
     _write_json(folder / GENERATION, dict(generation))
-    write_weights(pack_state(state, links), folder)
+    write_weights(pack_state(state, links, table.aliases), folder)
 
 
 def load_model(

@@ -15,15 +15,19 @@ class Layout:
     ``pack(unpack(theirs, shapes)) == theirs``, bit for bit.
     """
 
-    copies = False
-    """Whether `unpack` gives tensors of its own; otherwise they may be views of what it was given."""
+    moves = True
+    """Whether `unpack` gives anything but the very tensors that it was given."""
 
     def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
-        """Our tensors, which have ``shapes``."""
+        """Our tensors, which have ``shapes``, as views of theirs."""
         raise AssertionError("abstract")
 
     def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
         """Their tensors."""
+        raise AssertionError("abstract")
+
+    def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
+        """The shapes of their tensors."""
         raise AssertionError("abstract")
 
 
@@ -31,10 +35,15 @@ class Layout:
 class Plain(Layout):
     """As ours."""
 
+    moves = False
+
     def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
         return list(theirs)
 
     def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return list(ours)
+
+    def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
         return list(ours)
 
 
@@ -45,13 +54,14 @@ class Transposed(Layout):
     A square one has the same shape either way, so no check of shapes tells the two apart: the table must be right.
     """
 
-    copies = True
-
     def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
-        return [_turned(tensor).contiguous() for tensor in theirs]
+        return [_turned(tensor) for tensor in theirs]
 
     def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
         return [_turned(tensor) for tensor in ours]
+
+    def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
+        return [shape[::-1] for shape in ours]
 
 
 @dataclass(frozen=True)
@@ -64,14 +74,19 @@ class Fused(Layout):
 
     inner: Layout = field(default_factory=Plain)
 
-    copies = True
-
     def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
-        (whole,) = self.inner.unpack(theirs, [torch.Size((sum(s[0] for s in shapes), *shapes[0][1:]))])
-        return [part.clone() for part in torch.split(whole, [s[0] for s in shapes])]
+        (whole,) = self.inner.unpack(theirs, [_joined(shapes)])
+        return list(torch.split(whole, [shape[0] for shape in shapes]))
 
     def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
         return self.inner.pack([torch.cat(list(ours))])
+
+    def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
+        return self.inner.shapes([_joined(ours)])
+
+
+def _joined(shapes: Sequence[torch.Size]) -> torch.Size:
+    return torch.Size((sum(shape[0] for shape in shapes), *shapes[0][1:]))
 
 
 def _turned(tensor: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Alias:
     """Another name there for the tensor ``of``. Either may stand for both; where both stand, they must be equal.
 
     Attributes:
-        binding: False for a name that is not read where ``of`` is there, so that it may differ.
+        binding: False for a name that must be there and is not read: it may differ, and is written as a copy.
     """
 
     theirs: str
@@ -140,9 +140,10 @@ def link(rows: Sequence[Row], shapes: Shapes) -> list[Link]:
     return links
 
 
-def pack_state(state: Mapping[str, Tensor], links: Sequence[Link]) -> dict[str, Tensor]:
+def pack_state(state: Mapping[str, Tensor], links: Sequence[Link], aliases: Sequence[Alias] = ()) -> dict[str, Tensor]:
     """Our tensors as theirs, by their names."""
-    return {item.theirs: item.layout.pack([state[name] for name in item.ours])[0] for item in links}
+    theirs = {item.theirs: item.layout.pack([state[name] for name in item.ours])[0] for item in links}
+    return theirs | {alias.theirs: theirs[alias.of] for alias in aliases if not alias.binding and alias.of in theirs}
 
 
 def load_state(
@@ -171,10 +172,10 @@ def load_state(
     extra = names.unexpected(here)
     wrong = []
     for item in links:
-        (expected,) = item.layout.pack([torch.empty(shapes[name], device="meta") for name in item.ours])
+        (expected,) = item.layout.shapes([shapes[name] for name in item.ours])
         source = here.get(item.theirs)
-        if source is not None and weights.shapes[source] != tuple(expected.shape):
-            wrong.append(f"{source}: {list(weights.shapes[source])} instead of {list(expected.shape)}")
+        if source is not None and weights.shapes[source] != tuple(expected):
+            wrong.append(f"{source}: {list(weights.shapes[source])} instead of {list(expected)}")
     faults = [f"{_count(of)} {what} ({_some(of)})" for what, of in _kinds(missing, extra, wrong) if of]
     if faults:
         raise CheckpointError(
@@ -188,9 +189,8 @@ def load_state(
     dtype = dtype or _widest(weights.dtypes[name] for name in here.values())
     state: dict[str, Tensor] = {}
     for item in links:
-        whole = _read(weights, here[item.theirs], item.layout, dtype, device)
-        parts = item.layout.unpack([whole], [shapes[name] for name in item.ours])
-        state |= {name: part.to(device, dtype) for name, part in zip(item.ours, parts, strict=True)}
+        parts = _read(weights, here[item.theirs], item, [shapes[name] for name in item.ours], dtype, device)
+        state |= zip(item.ours, parts, strict=True)
     return state
 
 
@@ -242,13 +242,19 @@ class _Names:
         return torch.equal(self._weights.passing(one), self._weights.passing(other))
 
 
-def _read(weights: Weights, name: str, layout: Layout, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if layout.copies or weights.dtypes[name] != dtype or device.type != "cpu":
-        return weights.passing(name)
-    mapped = weights[name]
-    # some kernels of a BLAS add in another order at another alignment: a model must compute the same bits after
-    # saving and loading as before
-    return mapped if mapped.data_ptr() % ALIGNED == 0 else weights.passing(name).clone()
+def _read(
+    weights: Weights, name: str, item: Link, shapes: Sequence[torch.Size], dtype: torch.dtype, device: torch.device
+) -> list[Tensor]:
+    if not item.layout.moves:
+        if weights.dtypes[name] == dtype and device.type == "cpu":
+            mapped = weights[name]
+            # some kernels of a BLAS add in another order at another alignment: a model must compute the same bits
+            # after saving and loading as before
+            if mapped.data_ptr() % ALIGNED == 0:
+                return [mapped]
+        return [weights.copy(name, dtype, device)]
+    parts = item.layout.unpack([weights.passing(name)], shapes)
+    return [torch.empty(part.shape, dtype=dtype, device=device).copy_(part) for part in parts]
 
 
 def _kinds(missing: list[str], extra: list[str], wrong: list[str]) -> list[tuple[str, list[str]]]:

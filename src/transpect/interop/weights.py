@@ -18,7 +18,7 @@ __all__ = ["FILE", "INDEX", "Weights", "read_json", "write_weights"]
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 ALIGNED = 64  # bytes, as torch allocates
-_REFRESH = 32 * 2**20  # bytes
+_REFRESH = 16 * 2**20  # bytes
 
 
 class Weights(Mapping[str, Tensor]):
@@ -60,8 +60,8 @@ class Weights(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._where)
 
-    def passing(self, name: str) -> Tensor:
-        """A tensor that the caller copies from and lets go."""
+    def passing(self, name: str, rows: slice = slice(None)) -> Tensor:
+        """A tensor, or some rows of it, that the caller copies from and lets go."""
         if self._passed > _REFRESH:  # pages stay resident as long as their mapping lives
             self._passing.clear()
             self._passed = 0
@@ -69,8 +69,22 @@ class Weights(Mapping[str, Tensor]):
         if file not in self._passing:
             self._passing[file] = _open(file)
         tensor: Tensor = self._passing[file].get_tensor(name)
+        if rows != slice(None):
+            tensor = tensor[rows]
         self._passed += tensor.nbytes
         return tensor
+
+    def copy(self, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A tensor of its own, copied by parts, so that a large table is never resident twice."""
+        shape = self.shapes[name]
+        out = torch.empty(shape, dtype=dtype, device=device)
+        if not shape or not out.numel():
+            return out.copy_(self.passing(name))
+        step = max(1, _REFRESH * shape[0] // (out.numel() * self.dtypes[name].itemsize))
+        for start in range(0, shape[0], step):
+            rows = slice(start, start + step)
+            out[rows].copy_(self.passing(name, rows))
+        return out
 
 
 def write_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
