@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from transpect.text import Tokenizer, train_tokenizer
 
 CORPORA = {

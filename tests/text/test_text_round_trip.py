@@ -8,6 +8,7 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from transpect.text import Tokenizer, train_tokenizer
 
 LOSSLESS_IF_SEEN = ("char", "bpe", "unigram", "unigram-no-prefix")
@@ -43,7 +44,9 @@ def test_any_text_comes_back(name: str, trained: dict[str, Tokenizer]) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSLESS_IF_SEEN)
-def test_any_order_of_seen_characters_comes_back(name: str, trained: dict[str, Tokenizer], everything: list[str]) -> None:
+def test_any_order_of_seen_characters_comes_back(
+    name: str, trained: dict[str, Tokenizer], everything: list[str]
+) -> None:
     tokenizer = trained[name]
 
     @given(st.text(st.sampled_from(sorted(set("".join(everything))))))

@@ -36,8 +36,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         path: a directory with a ``tokenizer.json`` (a Hugging Face directory), a run directory (its ``best/``, then
             its ``last/``), or a ``tokenizer.json`` under any name.
 
-    The roles of special tokens come from ``tokenizer_config.json``, ``special_tokens_map.json`` or ``config.json``
-    beside the file, the first that speaks of the role; from convention (:data:`USUAL_TOKENS`) where none is there.
+    The roles of special tokens come from ``tokenizer_config.json`` and ``special_tokens_map.json`` beside the file, as
+    ``transformers`` reads them; then from the model's ``config.json``; from convention (:data:`USUAL_TOKENS`) where
+    none of these says a word.
 
     Raises:
         TokenizerError: nothing there, or nothing that is a tokenizer; the message says what was found and what to do.
@@ -112,21 +113,21 @@ _KEPT = ("model_max_length", "padding_side", "truncation_side", "model_input_nam
 
 
 def _roles(path: Path, backend: tokenizers.Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
-    special_map = _read_beside(path, "special_tokens_map.json")
+    # As in transformers: the older special_tokens_map.json counts, and first, where the config lists no added tokens.
+    older = {} if "added_tokens_decoder" in config else _read_beside(path, "special_tokens_map.json")
+    named = {**config, **older}
     model_config = _read_beside(path, "config.json")
     ids = {role: _first_id(model_config.get(f"{role}_token_id")) for role in ROLES}
     roles: dict[str, str] = {}
     for role in ROLES:
-        key = f"{role}_token"
-        # A key with null says that there is none, whatever the files after it say.
-        if key in config or key in special_map:
-            token = _content(config[key] if key in config else special_map[key], path, key)
+        key, number = f"{role}_token", ids[role]
+        if key in named:  # with null too: there is none, whatever the model's config says
+            token = _content(named[key], path, key)
         else:
-            number = ids[role]
             token = None if number is None else backend.id_to_token(number)
         if token is not None:
             roles[role] = token
-    if config or special_map or any(number is not None for number in ids.values()):
+    if named or any(number is not None for number in ids.values()):
         return roles
     special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     return {role: usual for role, names in USUAL_TOKENS.items() for usual in names if usual in special}

@@ -9,12 +9,13 @@ that they read or can make. A template of a real model spends less than a thousa
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache, wraps
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
@@ -23,12 +24,14 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-BUDGET: Final = 200_000_000
-"""Units of work that a rendering may cost; one unit is about a character or an item. It lasts for about a second."""
-TURN: Final = 200
+BUDGET: Final = 100_000_000
+"""Units of work that a rendering may cost: one for a character that is copied. It lasts for about two seconds."""
+ITEM: Final = 50
+"""What an item of a list costs where it is looked at."""
+TURN: Final = 1000
 """What a turn of a loop or a call of a macro costs."""
 
-_left: ContextVar[int] = ContextVar("units of work left", default=0)
+_till: ContextVar[list[int]] = ContextVar("the units of work that are left, as a list of one", default=[0])  # noqa: B039
 
 
 class TemplateLimitError(TemplateError):
@@ -42,7 +45,7 @@ def render(template: Template, variables: Mapping[str, Any], max_chars: int) -> 
         TemplateLimitError: more text than ``max_chars``, or more work than :data:`BUDGET`.
         Exception: whatever the template's own expressions raise.
     """
-    token = _left.set(BUDGET)
+    token = _till.set([BUDGET])
     try:
         parts: list[str] = []
         for part in template.generate(variables):
@@ -52,7 +55,7 @@ def render(template: Template, variables: Mapping[str, Any], max_chars: int) -> 
             parts.append(part)
         return "".join(parts)
     finally:
-        _left.reset(token)
+        _till.reset(token)
 
 
 @lru_cache(maxsize=64)
@@ -68,10 +71,12 @@ def compiled(source: str) -> Template:
 @lru_cache(maxsize=1)
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = _Budgeted(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], finalize=_finalize
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], finalize=_read
     )
     kept = {name: f for name, f in environment.filters.items() if name not in _UNNEEDED_FILTERS}
     environment.filters = {name: _paid(name, f) for name, f in {**kept, "tojson": _tojson}.items()}
+    tests = cast("Mapping[str, Callable[..., Any]]", environment.tests)
+    environment.tests = {name: _paid(name, f) for name, f in tests.items()}
     environment.globals = {name: environment.globals[name] for name in ("range", "dict", "namespace")}
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment
@@ -81,10 +86,10 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _spend(units: int) -> None:
-    left = _left.get() - units
-    if left < 0:
+    till = _till.get()
+    if till[0] < units:
         raise TemplateLimitError("the template does too much work")
-    _left.set(left)
+    till[0] -= units
 
 
 def _turn() -> str:
@@ -94,13 +99,13 @@ def _turn() -> str:
 
 def _metered(items: Iterable[Any]) -> Iterator[Any]:
     for item in items:
-        _spend(TURN // 10)
+        _spend(ITEM)
         yield item
 
 
 def _size(value: object) -> int:
-    """Characters or items; of an iterator, which pays as it goes, 1."""
-    return len(value) if isinstance(value, Sized) else 1
+    """What it costs to look at all of a value; an iterator is paid for as it goes."""
+    return len(value) * (1 if isinstance(value, (str, bytes)) else ITEM) if isinstance(value, Sized) else 1
 
 
 def _text_size(value: object) -> int:
@@ -110,30 +115,46 @@ def _text_size(value: object) -> int:
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
     if isinstance(value, (list, tuple, set, frozenset)):
-        _spend(len(value))
+        _spend(len(value) * ITEM)
         return sum(_text_size(item) + 2 for item in value)
     return value.bit_length() // 3 + 1 if isinstance(value, int) else 20
 
 
-_WRITES_ALL: Final = frozenset({"join", "format", "format_map", "tojson", "string"})
-"""Filters and methods that write out all that is in their arguments."""
-_MULTIPLIES: Final = frozenset({"join", "format", "format_map", "replace", "indent", "expandtabs", "map"})
+_AT_ONCE: Final = frozenset({"length", "count", "first", "last", "default", "d"})
+"""Filters that don't look at all of a value."""
+_READS_ALL: Final = frozenset(
+    {"join", "format", "format_map", "tojson", "string", "in", "eq", "==", "equalto", "ne", "!="}
+)
+"""Filters, methods and tests that go through all that is in their arguments, however nested."""
+_MULTIPLIES: Final = frozenset({"join", "format", "format_map", "replace", "indent", "expandtabs"})
 """Those whose result can have the product of their arguments' sizes, not the sum."""
-_WIDE: Final = re.compile(r"\d{4}")
-"""A field width in a format string that only serves to fill memory."""
+_WIDE: Final = re.compile(r"%(\([^)]*\))?[-+ #0_^]*(\d{4}|\d*\.\d{4}|\d*\.?\*)|\{[^{}]*:[^{}]*(\d{4}|\{)")
+"""A field of a format string, of either style, as wide as 1000 or as an argument says."""
 
 
 def _pay(name: str, receiver: object, arguments: Iterable[object]) -> None:
-    size = _text_size if name in _WRITES_ALL else _size
+    if name in _AT_ONCE:
+        return
+    size = _text_size if name in _READS_ALL else _size
     # A number as an argument can be a width.
     others = sum(abs(a) if isinstance(a, int) else size(a) for a in arguments)
-    if name.startswith("format") and _WIDE.search(str(receiver)):
-        raise TemplateLimitError("a format asks for too wide a field")
+    if name.startswith("format"):
+        _check_widths(str(receiver))
     _spend(size(receiver) * max(1, others) if name in _MULTIPLIES else size(receiver) + others)
 
 
+def _check_widths(pattern: str) -> None:
+    if _WIDE.search(pattern):
+        raise TemplateLimitError("a format asks for too wide a field")
+
+
+def _check_digits(bits: int) -> None:
+    if bits > 4096:
+        raise TemplateLimitError("a number gets too large")
+
+
 def _paid(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that is paid for."""
+    """A filter or test that is paid for."""
     passed = 1 if hasattr(function, "jinja_pass_arg") else 0  # jinja2 itself passes the context first
 
     @wraps(function)
@@ -145,9 +166,15 @@ def _paid(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return paid
 
 
-def _finalize(value: Any) -> Any:
-    """What stands in ``{{ }}`` is about to be written out."""
+def _read(value: Any) -> Any:
+    """A value that is about to be written out, or compared."""
     _spend(_text_size(value))
+    return value
+
+
+def _copied(value: Any) -> Any:
+    """A value of which a part is about to be copied."""
+    _spend(len(value) if isinstance(value, Sized) else 1)
     return value
 
 
@@ -157,17 +184,19 @@ class _Budgeted(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "+", "%"})
     turn = staticmethod(_turn)
     metered = staticmethod(_metered)
+    read = staticmethod(_read)
+    copied = staticmethod(_copied)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operator whose result can be large."""
-        numbers = isinstance(left, int) and isinstance(right, int)
-        match operator:
-            case "**":
-                _spend(_text_size(left) * abs(right) if numbers else 1)
-            case "*":
-                by = [abs(v) if isinstance(v, int) and not numbers else _size(v) for v in (left, right)]
-                _spend(_text_size(left) + _text_size(right) if numbers else by[0] * by[1])
-            case "%" if isinstance(left, str):
+        match operator, left, right:
+            case "**", int(), int():
+                _check_digits(left.bit_length() * abs(right))
+            case "*", int(), int():
+                _check_digits(left.bit_length() + right.bit_length())
+            case "*", _, _:  # a string or list, so many times
+                _spend(math.prod(abs(v) if isinstance(v, int) else _size(v) for v in (left, right)))
+            case "%", str(), _:
                 _pay("format", left, [right])
             case _:
                 _spend(_size(left) + _size(right))
@@ -199,6 +228,10 @@ class _Metering(NodeTransformer):
         node = super().generic_visit(node, *args, **kwargs)
         if isinstance(node, nodes.Concat):
             return self._call("concatenated", node.nodes, node)
+        if isinstance(node, nodes.Operand):  # the right-hand side of a comparison, or of `in`
+            node.expr = self._call("read", [node.expr], node)
+        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+            node.node = self._call("copied", [node.node], node)
         if isinstance(node, nodes.For):
             node.iter = self._call("metered", [node.iter], node)
         if isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block)):
@@ -246,6 +279,5 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(pattern: str) -> str:
-    if len(pattern) > 100 or _WIDE.search(pattern):
-        raise TemplateLimitError("a format asks for too wide a field")
+    _check_widths(pattern)
     return datetime.now().strftime(pattern)

@@ -45,7 +45,7 @@ def train_tokenizer(
 
     Example:
         >>> train_tokenizer("char", ["小猫爱吃鱼"]).encode("猫爱鱼")
-        [6, 8, 9]
+        [7, 6, 8]
     """
     trainer = resolve_kind(kind, options)
     specials = Specials(_roles(trainer, special_tokens or {}), tuple(extra_special_tokens))
