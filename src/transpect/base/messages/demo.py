@@ -4,24 +4,21 @@ from transpect.base.messages.row import Row
 
 ROWS: dict[str, Row] = {
     "demo.world": {
-        "en": "1 · The world. *fable* tells little stories without end, for example:\n\n    {story}\n\n"
-        "Every probability in it is known, so the best possible loss is a number: {floor} nats per token.",
+        "en": "1 · The world. fable tells little stories without end, for example:\n\n    {story}\n\n"
+        "Each probability in it is known exactly. A story holds {nats} nats of surprise on average, and no model can "
+        "do with less.",
         "zh": "一、世界。fable 会讲无穷无尽的小故事，例如：\n\n    {story}\n\n"
-        "其中每个概率都精确已知，因此最低可能的损失是一个确定的数：每词元 {floor} 纳特。",
+        "其中每个概率都精确已知。一个故事平均含 {nats} 纳特的意外，任何模型都不可能更少。",
     },
     "demo.train": {
-        "en": "2 · Training. A GPT of {parameters} parameters ({layers} layers, {heads} heads, d_model {width}) learns to "
-        "predict each next token.",
-        "zh": "二、训练。一个 {parameters} 参数的 GPT（{layers} 层，{heads} 头，宽度 {width}）学习预测每个下一词元。",
-    },
-    "demo.trained": {
-        "en": "{out} holds a trained model already; `--fresh` trains again.",
-        "zh": "{out} 中已有训练好的模型；加 --fresh 可重新训练。",
+        "en": "2 · Training. A GPT learns to predict each next token of such stories.",
+        "zh": "二、训练。一个 GPT 学习预测这些故事的每个下一词元。",
     },
     "demo.loss": {
-        "en": "Loss on stories it has not seen: {loss} nats per token. The least possible on these stories: {floor}. "
-        "Distance: {gap}.",
-        "zh": "在没见过的故事上的损失：每词元 {loss} 纳特；这些故事的最低可能值：{floor}；相距 {gap}。",
+        "en": "On stories that it has not seen, its loss is {loss} nats per token. The floor, which is the loss of the "
+        "world's own probabilities on the same stories, is {floor}: the model is {gap} above it.",
+        "zh": "在没见过的故事上，它的损失是每词元 {loss} 纳特。下限是 {floor}（世界自己的概率在同样这些故事上的损失），"
+        "模型比下限高 {gap}。",
     },
     "demo.walk": {
         "en": "3 · The way of “{text}” through the network.",
@@ -54,14 +51,14 @@ ROWS: dict[str, Row] = {
         "zh": "终点：最可能的下一词元，旁边是这个世界的精确概率：",
     },
     "demo.result": {
-        "en": "{text} → {token}. The model is in {out}; go on with\n    transpect generate {out} {text}",
-        "zh": "{text} → {token}。模型保存在 {out}，可以接着运行\n    transpect generate {out} {text}",
+        "en": "The run is in {out}. Go on with\n    transpect generate {out} {text}",
+        "zh": "训练结果在 {out}。接下来可以运行\n    transpect generate {out} {text}",
     },
     "demo.column.token": {"en": "token", "zh": "词元"},
     "demo.column.id": {"en": "id", "zh": "编号"},
     "demo.column.vector": {"en": "vector", "zh": "向量"},
     "demo.column.layer": {"en": "after layer", "zh": "经过的层"},
-    "demo.column.guess": {"en": "guess {rank}", "zh": "第 {rank} 猜测"},
+    "demo.column.guess": {"en": "guess {rank}", "zh": "候选 {rank}"},
     "demo.column.model": {"en": "model", "zh": "模型"},
     "demo.column.exact": {"en": "exact", "zh": "精确值"},
 }

@@ -29,11 +29,13 @@ ROWS: dict[str, Row] = {
         "zh": "计算设备：auto、cpu、cuda、cuda:1 或 mps。",
     },
     # demo
-    "cli.demo.out": {"en": "Where the run is left.", "zh": "训练结果的存放目录。"},
-    "cli.demo.text": {"en": "The text to walk through the network.", "zh": "带着走过网络的那句话。"},
-    "cli.demo.fresh": {
-        "en": "Train again even if the run is there.",
-        "zh": "即使已有训练结果，也重新训练。",
+    "cli.demo.out": {
+        "en": "Where the run is left; a run that is there already is gone on from, or only looked at if it is done.",
+        "zh": "训练结果的存放目录；若其中已有训练，则接着训练，已完成则直接查看。",
+    },
+    "cli.demo.text": {
+        "en": "The text to walk through the network, the beginning of a story.",
+        "zh": "带着走过网络的那句话，须是某个故事的开头。",
     },
     # model
     "cli.model.show.model": {
@@ -118,7 +120,8 @@ ROWS: dict[str, Row] = {
     "cli.generate.temperature": {
         "en": "0 always takes the most probable token, and is the default; 1 samples as the model learned, and is the "
         "default where --top-k, --top-p or --seed is given; more is wilder.",
-        "zh": "0 总取概率最大的词元（默认）；1 按模型学到的概率采样（给出 --top-k、--top-p 或 --seed 时的默认）；更大则更随意。",
+        "zh": "0 总取概率最大的词元（默认）；1 按模型学到的概率采样（给出 --top-k、--top-p 或 --seed 时即为默认）；"
+        "更大则更随意。",
     },
     "cli.generate.top_k": {
         "en": "Sample among the K most probable tokens.",
