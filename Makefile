@@ -4,7 +4,7 @@
 
 VENV ?= .venv
 BIN = $(VENV)/bin
-PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST = $(BIN)/python -m pytest
 export VENV
 
 .DEFAULT_GOAL = help
@@ -26,7 +26,7 @@ demo: setup-run
 	$(BIN)/transpect demo
 
 test: setup-dev
-	$(PYTEST) -m 'not slow and not weights'
+	$(PYTEST) -n auto --dist worksteal -m 'not slow and not weights'
 
 test-slow: setup-dev
 	$(PYTEST) -m 'slow and not weights'

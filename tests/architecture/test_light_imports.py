@@ -13,7 +13,7 @@ import pytest
 import transpect
 
 HEAVY = ("torch", "transformers", "tokenizers", "tensorboard")
-LIGHT_ROOMS = ("base", "text", "data/fable")
+LIGHT_ROOMS = ("base", "text", "data/fable", "data/sources")
 PACKAGE = Path(transpect.__file__).parent
 
 
