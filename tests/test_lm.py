@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -96,6 +97,15 @@ def test_ids_are_taken_as_they_are(lm: LanguageModel, tokenizer: Tokenizer) -> N
     assert isinstance(lm.generate(ids, max_new_tokens=3), str)
     assert lm.generate([ids], max_new_tokens=3) == [lm.generate(ids, max_new_tokens=3)]
     assert lm.generate([], max_new_tokens=3) == []
+
+
+@pytest.mark.parametrize("bad", [3.5, None, [1.0], b"abc", {"a": 1}], ids=repr)
+def test_a_prompt_is_a_text_or_ids(lm: LanguageModel, bad: Any) -> None:
+    with pytest.raises(GenerationError, match="text or a list of ids"):
+        lm.generate(["小", bad])
+    assert lm.generate(np.array([5, 6]).tolist(), **GREEDY) == lm.generate([*np.array([5, 6])], **GREEDY)
+    with pytest.raises(GenerationError, match="text or a list of ids"):
+        lm.generate([torch.tensor([5, 6])])  # type: ignore[list-item]
 
 
 def test_a_source_and_a_start_for_an_encoder_decoder(translator: LanguageModel, tokenizer: Tokenizer) -> None:

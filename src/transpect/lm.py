@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from numbers import Integral
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -209,8 +210,8 @@ class LanguageModel:
     def _ids(self, prompt: Prompt, around: Prompts) -> tuple[list[int], list[int] | None]:
         """What the decoder begins with, and what the encoder reads."""
         if self.model.config.kind == "encoder-decoder":
-            return [around.decoder_start()], around.source(prompt) if isinstance(prompt, str) else list(prompt)
-        return around.prompt(prompt) if isinstance(prompt, str) else list(prompt) or [around.begin()], None
+            return [around.decoder_start()], around.source(prompt) if isinstance(prompt, str) else _numbers(prompt)
+        return around.prompt(prompt) if isinstance(prompt, str) else _numbers(prompt) or [around.begin()], None
 
     def _passage(self, text: str | tuple[str, str], around: Prompts) -> Passage:
         if isinstance(text, str):
@@ -223,4 +224,12 @@ class LanguageModel:
 
 def _is_single(prompts: Prompt | Sequence[Prompt]) -> bool:
     """Whether this is one prompt, a text or ids, and not a list of prompts. An empty list is a list of none."""
-    return isinstance(prompts, str) or (len(prompts) > 0 and all(isinstance(item, int) for item in prompts))
+    return isinstance(prompts, str) or (len(prompts) > 0 and all(isinstance(item, Integral) for item in prompts))
+
+
+def _numbers(prompt: object) -> list[int]:
+    """Ids as they are."""
+    ids = list(prompt) if isinstance(prompt, Sequence) and not isinstance(prompt, bytes) else None
+    if ids is None or not all(isinstance(item, Integral) for item in ids):
+        raise GenerationError("a prompt must be a text or a list of ids", value=prompt, remedy="Try prompt.tolist().")
+    return [int(item) for item in ids]

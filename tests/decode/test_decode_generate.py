@@ -116,7 +116,7 @@ def test_each_eos_id_ends_its_own_row_only(tools: Any) -> None:
 def test_ignore_eos_goes_on(tools: Any) -> None:
     model = tools.model()
     free = generate(model, tools.requests(model, greedy(2)))
-    params = [GenerationParams(NEW, seed=0, eos_ids=row.ids, ignore_eos=True) for row in free]
+    params = [GenerationParams(NEW, NEW, seed=0, eos_ids=row.ids, ignore_eos=True) for row in free]
     kept = generate(model, tools.requests(model, params))
     assert [row.ids for row in kept] == [row.ids for row in free]
     assert {row.finish_reason for row in kept} == {"length"}

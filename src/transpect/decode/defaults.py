@@ -77,7 +77,7 @@ class Defaults:
         asked: dict[str, Any] = {
             key: found[key] for key in ("max_new_tokens", "min_new_tokens", "top_p") if key in found
         }
-        if found.get("top_k", 0) > 0:
+        if found.get("top_k", 0) != 0:
             asked["top_k"] = found["top_k"]
         temperature = found.get("temperature", 1.0)
         if found.get("do_sample", False):

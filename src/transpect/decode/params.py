@@ -23,7 +23,7 @@ class GenerationParams:
 
     Attributes:
         max_new_tokens: how many tokens to write at most; fewer where the context ends before.
-        min_new_tokens: how many tokens to write before one of ``eos_ids`` may be chosen.
+        min_new_tokens: how many tokens to write before one of ``eos_ids`` may be chosen; stop strings do not wait.
         temperature: divides the logits; 0 is greedy.
         top_k: choose among the k most probable tokens; None is off. Of equal ones the lower ids are kept.
         top_p: choose among the fewest most probable tokens that together reach this probability; 1 is off.
@@ -86,6 +86,11 @@ class GenerationParams:
             )
         for token in self.eos_ids:
             _whole("each of eos_ids", token, "Pass ids of the vocabulary.")
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end the output."""
+        return () if self.ignore_eos else self.eos_ids
 
     @property
     def greedy(self) -> bool:

@@ -28,7 +28,7 @@ class Row:
     def take(self, token: int, logprob: float) -> Event:
         """Take the next token."""
         self.written += 1
-        if token in self.params.eos_ids and not self.params.ignore_eos:
+        if token in self.params.ends:
             return Event(self.index, token, self._text.end(), logprob, "eos")
         delta, last = self._text.push(token), self.written == self.params.max_new_tokens
         if last:

@@ -66,7 +66,7 @@ class Sampler:
         self.params, self.seeds = tuple(params), tuple(seeds)
         self.vocab_size, self.device = vocab_size, device
         for row in self.params:
-            if row.min_new_tokens and set(row.eos_ids) >= set(range(vocab_size)):
+            if row.min_new_tokens and set(row.ends) >= set(range(vocab_size)):
                 raise GenerationError(
                     "min_new_tokens needs a token that is not in eos_ids",
                     value=f"all {vocab_size} tokens end the output",
@@ -105,7 +105,7 @@ class Sampler:
 
     def _hold(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
         """No end before ``min_new_tokens``."""
-        early = [row.min_new_tokens > step and bool(row.eos_ids) for row, step in zip(self.params, steps, strict=True)]
+        early = [row.min_new_tokens > step and bool(row.ends) for row, step in zip(self.params, steps, strict=True)]
         if not any(early):
             return logits
         return filters.ban(logits, self._ends & torch.tensor(early, device=self.device)[:, None])
@@ -146,5 +146,5 @@ class Sampler:
         """[B, V] bool: the tokens that end each row."""
         ends = torch.zeros(len(self.params), self.vocab_size, dtype=torch.bool)
         for i, row in enumerate(self.params):
-            ends[i, [token for token in row.eos_ids if token < self.vocab_size]] = True
+            ends[i, [token for token in row.ends if token < self.vocab_size]] = True
         return ends.to(self.device)
