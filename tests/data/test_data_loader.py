@@ -40,7 +40,6 @@ class Numbered(Documents):
 
     size = None
     segmenter = None
-    identity = "numbered"
 
     def __getitem__(self, index: int) -> Document:
         return Document("abcdefg"[: 1 + index % 7] * (1 + index % 3))
@@ -234,6 +233,16 @@ def test_another_run_s_place_is_refused(change: dict[str, object], letters: Make
     other = Batches(tokenizer=letters(), batch_size=2, **{**options, **change})  # type: ignore[arg-type]
     with pytest.raises(DataError, match="must go on with the data, tokenizer, objective, seq_len and seed"):
         other.load_state(state)
+
+
+def test_borders_of_documents_count(letters: MakeTokenizer) -> None:
+    """Where no token stands between documents, the same letters in other documents are other data."""
+    a, b = (
+        Batches(Listed([Document(text) for text in texts]), Masked(), letters(mask="<mask>"), batch_size=1, seq_len=8)
+        for texts in (["天地", "玄黄"], ["天", "地玄黄"])
+    )
+    with pytest.raises(DataError, match="must go on with"):
+        b.load_state(a.state())
 
 
 @pytest.mark.parametrize("other", [Stories(seed=1), Stories(start=1), Stories("en"), Stories(stories=30)])

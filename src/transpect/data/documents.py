@@ -42,11 +42,6 @@ class Documents(ABC):
     def segmenter(self) -> Segmenter | None:
         """How the source itself cuts a text into words, where it knows."""
 
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """What tells an endless row from another; of a finite one, its documents do."""
-
     @abstractmethod
     def __getitem__(self, index: int) -> Document:
         """Document ``index``, from 0."""
@@ -72,10 +67,6 @@ class Listed(Documents):
     @property
     def segmenter(self) -> Segmenter | None:
         return self.segments
-
-    @property
-    def identity(self) -> str:
-        return "listed"
 
     def __getitem__(self, index: int) -> Document:
         return self.items[index]

@@ -47,7 +47,7 @@ def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, in
     for begin, end in offsets:
         covered = [word for word in owner[begin:end] if word >= 0]
         starts.append(not covered or covered[0] > reached)
-        reached = max([reached, *covered])
+        reached = covered[-1] if covered else reached
     return starts
 
 

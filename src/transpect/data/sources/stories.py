@@ -56,10 +56,6 @@ class StoryDocuments(Documents):
     def segmenter(self) -> Segmenter:
         return self.world.words
 
-    @property
-    def identity(self) -> str:
-        return repr(self.source)
-
     def __getitem__(self, index: int) -> Document:
         if index < 0 or (self.size is not None and index >= self.size):
             raise IndexError(index)
