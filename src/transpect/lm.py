@@ -27,7 +27,7 @@ from transpect.decode import (
 from transpect.decode import generate as generate_results
 from transpect.decode import logprobs as passage_logprobs
 from transpect.decode import stream as stream_events
-from transpect.decode.generate import fit
+from transpect.decode.engine import fit
 from transpect.interop.checkpoint import CONFIG, OWN
 from transpect.text import Tokenizer, load_tokenizer
 

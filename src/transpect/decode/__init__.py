@@ -1,7 +1,7 @@
 """From logits to text: filters, sampling, stopping, one way to generate; and how probable given text is."""
 
 from transpect.decode.defaults import Defaults
-from transpect.decode.generate import decode, generate, stream
+from transpect.decode.engine import decode, generate, stream
 from transpect.decode.params import GenerationParams
 from transpect.decode.prompts import Prompts
 from transpect.decode.request import Event, FinishReason, Request, Result
