@@ -5,6 +5,7 @@ import torch
 
 from transpect.base.errors import ConfigError
 from transpect.cli.walk import walk
+from transpect.cli.walk_page import walk_page
 from transpect.core import Transformer, override, preset
 from transpect.lm import LanguageModel
 from transpect.text import train_tokenizer
@@ -46,9 +47,8 @@ def test_norms_are_of_the_residual_stream(lm) -> None:
     torch.testing.assert_close(torch.tensor(there.norms[0]), entering)
 
 
+@pytest.mark.parametrize("lm", ["gpt2", "llama", "gpt1"], indirect=True)  # T5's positions add to the scores
 def test_weights_are_the_softmax_of_the_visible_scores(lm) -> None:
-    if lm.model.config.last.positions.kind == "t5":
-        pytest.skip("its scores get a bias of the positions first")
     shown = walk(lm, TEXT).attention
     scores, weights = torch.tensor(shown.scores), torch.tensor(shown.weights)
     hidden = torch.triu(torch.ones_like(scores, dtype=torch.bool), 1)
@@ -75,3 +75,13 @@ def test_an_encoder_can_t_be_walked_through() -> None:
     model = Transformer(override(preset("bert-base"), [("n_layers", 1), ("vocab_size", tokenizer.vocab_size)]))
     with pytest.raises(ConfigError, match="only a decoder"):
         walk(LanguageModel(model, tokenizer, {}), "some words")
+
+
+def test_the_page_leaves_blank_what_is_not_seen(lm, capsys) -> None:
+    from rich.console import Console
+
+    shown = walk(lm, TEXT)
+    tables = [part for part in walk_page(shown, TEXT, 8, {}) if not isinstance(part, str)]
+    Console(width=200).print(tables[2])
+    printed = [line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert printed == [[f"{weight:.2f}" for weight in row if weight] for row in shown.attention.weights]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, cast
@@ -80,7 +81,9 @@ def _call(name: str, words: list[str]) -> int:
     # the class has moved between modules of typer and click; this is its ancestor in every version
     usage_error = cast(type[Exception], typer.BadParameter.__mro__[1])
     try:
-        code = command.main(words, prog_name=f"transpect {name}", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = command.main(words, prog_name=f"transpect {name}", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except usage_error as error:
@@ -92,6 +95,11 @@ def _as_ours(error: Any, command: str) -> ConfigError:
     """typer's word on a wrong command line, with the page to look it up in."""
     path = error.ctx.command_path if error.ctx else command
     return ConfigError(error.format_message().rstrip(".?"), remedy=f"See `{path} --help`.")
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning is for the person, not about the line of ours that gives it."""
+    sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")
 
 
 def _one_line(error: Exception) -> str:

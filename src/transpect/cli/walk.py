@@ -19,7 +19,7 @@ from transpect.core.model import Tower
 from transpect.decode.stepper import reads_prefix
 from transpect.lm import LanguageModel
 
-__all__ = ["AttentionMap", "Guess", "Walk", "walk"]
+__all__ = ["AttentionMap", "Grid", "Guess", "Walk", "walk"]
 
 Grid = tuple[tuple[float, ...], ...]
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from transpect.base.i18n import tr
 from transpect.cli.screen import table
-from transpect.cli.walk import Guess, Walk
+from transpect.cli.walk import Grid, Guess, Walk
 
 __all__ = ["walk_page"]
 
@@ -29,9 +29,9 @@ def walk_page(walked: Walk, text: str, head_dim: int, exact: Mapping[int, float]
     yield tr("demo.tokens", width=len(walked.embeddings[0]))
     yield _tokens(walked)
     yield tr("demo.scores", layer=attention.layer + 1, head=attention.head + 1, head_dim=head_dim)
-    yield _square(walked.tokens, attention.scores)
+    yield _square(walked.tokens, attention.scores, attention.weights)
     yield tr("demo.weights")
-    yield _square(walked.tokens, attention.weights)
+    yield _square(walked.tokens, attention.weights, attention.weights)
     yield tr("demo.norms")
     yield _norms(walked)
     yield tr("demo.lens", text=text)
@@ -47,11 +47,11 @@ def _tokens(walked: Walk) -> Table:
     return rows
 
 
-def _square(tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Table:
-    """Query tokens down, key tokens across; what a causal model does not see is left blank."""
+def _square(tokens: Sequence[str], values: Grid, weights: Grid) -> Table:
+    """Query tokens down, key tokens across; what a token does not see (its weight is 0) is left blank."""
     rows = table("", *tokens, numbers=tuple(range(1, len(tokens) + 1)))
-    for place, (token, row) in enumerate(zip(tokens, values, strict=True)):
-        rows.add_row(token, *(f"{x:.2f}" if key <= place else "" for key, x in enumerate(row)))
+    for token, row, seen in zip(tokens, values, weights, strict=True):
+        rows.add_row(token, *(f"{x:.2f}" if weight else "" for x, weight in zip(row, seen, strict=True)))
     return rows
 
 
