@@ -34,12 +34,12 @@ def place(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "good.txt": "小猫爱吃鱼。\n小狗爱吃肉。\n",
         "blank.txt": "\n \n",
         "bad.jsonl": '{"text": "小猫"}\n{"text": \n',
-        "field.jsonl": '{"text": "小猫"}\n{"tekst": "小狗"}\n',
+        "field.jsonl": '{"text": "小猫"}\n{"texxt": "小狗"}\n',
         "bad.tsv": "a\tb\nonly one\n",
         "data.csv": "a,b\n",
         "recipe.yaml": RECIPE,
         "key.yaml": RECIPE.replace("n_layers", "n_layer"),
-        "section.yaml": RECIPE.replace("train:\n  max", "trian:\n  max"),
+        "section.yaml": RECIPE.replace("train:\n  max", "trainn:\n  max"),
         "value.yaml": RECIPE.replace("max_steps: 2", "max_steps: two"),
         "syntax.yaml": "model: [\n",
         "list.yaml": "- a\n",
@@ -66,7 +66,7 @@ TOKENIZER = [
     ("tokenizer train --kind char --out t data.csv", r"data.csv: a data file must end in .*\.txt"),
     ("tokenizer train --kind char --out t blank.txt", "blank.txt: .*blank"),
     ("tokenizer train --kind char --out t bad.jsonl", "bad.jsonl:2: .*JSON"),
-    ("tokenizer train --kind char --out t field.jsonl", "field.jsonl:2: .*'text'.*Did you mean 'tekst'"),
+    ("tokenizer train --kind char --out t field.jsonl", "field.jsonl:2: .*'text'.*Did you mean 'texxt'"),
     ("tokenizer train --kind char --out t bad.tsv", "bad.tsv:2: .*2 columns"),
     ("tokenizer train --kind char --out t latin.txt", "latin.txt:1: .*UTF-8"),
     ("tokenizer train --kind chars --out t good.txt", "kind.*'chars'.*byte-bpe"),
@@ -119,7 +119,7 @@ TRAIN = [
     ("train syntax.yaml --out run", r"syntax.yaml:\d: not valid YAML"),
     ("train list.yaml --out run", "list.yaml: a configuration must be a mapping"),
     ("train key.yaml --out run", "key.yaml:5: .*no key 'n_layer'.*Did you mean 'n_layers'"),
-    ("train section.yaml --out run", "section.yaml:12: .*no key 'trian'.*Did you mean 'train'"),
+    ("train section.yaml --out run", "section.yaml:12: .*no key 'trainn'.*Did you mean 'train'"),
     ("train value.yaml --out run", "value.yaml:13: train.max_steps must be a whole number.*'two'"),
     ("train recipe.yaml --out run --model.d_modle 3", "--model.d_modle: .*Did you mean 'd_model'"),
     ("train recipe.yaml --out run --modle.d_model 3", r"'modle\.d_model'.*Did you mean 'model'"),
@@ -143,7 +143,7 @@ EVAL = [
     ("eval model --data blank.txt", "blank.txt: .*blank"),
     ("eval model --data good.txt --batch-size 0", "'--batch-size'"),
 ]
-NOTHING = [("generat", "no such command.*'generat'.*Did you mean 'generate'"), ("--verbose", "no such command")]
+NOTHING = [("generatee", "no such command.*'generatee'.*Did you mean 'generate'"), ("--verbose", "no such command")]
 
 
 def check(cli, line: str, says: str) -> None:
