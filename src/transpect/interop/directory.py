@@ -11,6 +11,7 @@ While ``run/best`` is replaced, these stand beside it::
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -28,7 +29,7 @@ def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda n
     """Give an empty directory to fill; when the block ends without an error, it takes the name ``path``.
 
     Everything is on the disk (fsync) before the name changes. After an error nothing remains of the attempt, and what
-    stood at ``path`` stands there still.
+    stood at ``path`` stands there still. One writer at a time: the next one clears away what a dead one left.
 
     Args:
         path: the directory to make or to replace.
@@ -80,8 +81,9 @@ def _finish_interrupted(target: Path) -> None:
     found = settled(target)
     if found != target and found.is_dir():
         found.rename(target)
-    for stage in ("new", "old"):
-        leftover = _beside(target, stage)
+    leftovers = [_beside(target, "new"), _beside(target, "old")]
+    leftovers += target.parent.glob(f".{glob.escape(target.name)}.tmp-*")
+    for leftover in leftovers:
         if leftover.is_dir():
             shutil.rmtree(leftover)
 

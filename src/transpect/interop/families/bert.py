@@ -71,6 +71,11 @@ def table(config: ModelConfig) -> Table:
     )
 
 
+def opens_there(config: ModelConfig) -> bool:
+    """`transformers` looks a token type up in any case."""
+    return config.embedding.token_types > 0
+
+
 FAMILY = Family(
     model_type="bert",
     table=table,
@@ -126,4 +131,5 @@ FAMILY = Family(
         pooler_type"""
     ),
     bare=frozenset({"BertModel"}),
+    opens_there=opens_there,
 )

@@ -116,6 +116,8 @@ class Tying(Entry):
 
     def write(self, ours: Data) -> Mapping[str, Any]:
         tied, scaled = at(ours, "head.tied"), at(ours, "head.rescaled")
+        if scaled and not tied:
+            raise CheckpointError("only a tied head is rescaled")
         return {"tie_word_embeddings": tied} | ({} if tied == scaled else {"scale_decoder_outputs": scaled})
 
 
