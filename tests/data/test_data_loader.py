@@ -225,7 +225,7 @@ def test_measures(letters: MakeTokenizer) -> None:
         {"documents": Stories(stories=9).documents()},
         {"documents": Numbered()},
     ],
-    ids=str,
+    ids=["a letter", "order", "a border", "objective", "length", "seed", "other documents", "without end"],
 )
 def test_another_run_s_place_is_refused(change: dict[str, object], letters: MakeTokenizer) -> None:
     options = {"documents": PAIRS, "objective": Causal(), "seq_len": 16, "seed": 0}
