@@ -96,6 +96,24 @@ def test_shortcuts_agree_with_the_mask(rule: Visibility, start: int, keys: int) 
     assert torch.equal(simple, rule.mask(query, key))
 
 
+@pytest.mark.parametrize(
+    ("rule", "plain"),
+    [
+        (Causal() & SameSegment(), Causal()),
+        (PrefixLM() & SameSegment(), Causal()),
+        ((Causal() & SameSegment()) & SameSegment(), Causal()),
+        (Full() & SameSegment(), Full()),
+        (Window(2) & SameSegment(), Window(2)),
+        (Window(2) & Causal(), Window(2) & Causal()),
+    ],
+    ids=str,
+)
+def test_one_document_without_padding_needs_the_simple_rule_alone(rule: Visibility, plain: Visibility) -> None:
+    """A model trained on packed documents still takes the fused causal path on a single one."""
+    assert rule.plain() == plain
+    assert View(rule, Tags.dense(1, 4), Tags.dense(1, 4)).triangle == (plain == Causal())
+
+
 @pytest.mark.parametrize("width", [1, 2, 4, 9])
 def test_window_reaches_exactly_as_far_as_it_says(width: int) -> None:
     """Case 5: ∂out[i]/∂x[j] ≠ 0 exactly for 0 ≤ i−j < W; W ≥ L is full."""

@@ -137,7 +137,7 @@ class All(Visibility, kind="all"):
         return torch.stack([rule.sees(query, key) for rule in self.rules]).all(0)
 
     def plain(self) -> Visibility:
-        rules = tuple(rule for rule in map(Visibility.plain, self.rules) if rule != Full())
+        rules = tuple(plain for plain in (rule.plain() for rule in self.rules) if plain != Full())
         return All(rules) if len(rules) > 1 else (rules or (Full(),))[0]
 
     @property
