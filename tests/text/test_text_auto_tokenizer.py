@@ -59,6 +59,20 @@ def test_what_they_save_we_open(
         assert opened.encode(text, add_special_tokens=True) == tokenizer.encode(text, add_special_tokens=True)
 
 
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "bert", "t5", "bart", "qwen3"])
+def test_the_model_beside_it_does_not_change_the_ids(
+    model_type: str, tokenizer: Tokenizer, corpora: dict[str, str], tmp_path: Path
+) -> None:
+    # Some classes of transformers rebuild a tokenizer by the rules of their model.
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in corpora.values():
+        ids = theirs(text)["input_ids"]
+        assert ids == tokenizer.encode(text, add_special_tokens=True)
+        assert theirs.decode(ids) == tokenizer.decode(ids)
+
+
 def test_special_tokens_without_a_role_and_templates(tmp_path: Path) -> None:
     tokenizer = train_tokenizer("byte-bpe", ["hello"], 300, extra_special_tokens=["<|user|>"])
     templates = {"default": "{{ bos_token }}{{ messages[0].content }}", "other": "x"}

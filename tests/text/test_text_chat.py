@@ -20,7 +20,7 @@ LLAMA2 = """{% if messages[0]['role'] == 'system' %}{% set loop_messages = messa
 {% for message in loop_messages %}
 {% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
 {{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}
-{% if loop.index0 == 0 and system != false %}
+    {% if loop.index0 == 0 and system != false %}
 {% set content = '<<SYS>>\n' ~ system ~ '\n<</SYS>>\n\n' ~ message['content'] %}
 {% else %}{% set content = message['content'] %}{% endif %}
 {% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}

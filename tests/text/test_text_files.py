@@ -59,7 +59,7 @@ def test_saving_replaces_whole_files_and_leaves_nothing_else(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
         with pytest.raises(TokenizerError, match="No space left on device"):
-            trained["bpe"].save(tmp_path)
+            trained["wordpiece"].save(tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 

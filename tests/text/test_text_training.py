@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +22,7 @@ from tokenizers import models, trainers
 
 from transpect.base.errors import TokenizerError
 from transpect.text import KINDS, Bpe, Tokenizer, Unigram, WordPiece, train_tokenizer
+from transpect.text.kinds import unigram_em
 from transpect.text.kinds.unigram_em import train_unigram
 
 LM_KINDS = ("char", "bpe", "byte-bpe")
@@ -121,6 +127,12 @@ def test_min_frequency_stops_merging(kind: str) -> None:
 def test_bad_texts_are_refused(kind: str, texts: list[str], rule: str) -> None:
     with pytest.raises(TokenizerError, match=rule):
         train_tokenizer(kind, texts, 500)
+
+
+def test_texts_that_are_nothing_once_normalised_are_refused() -> None:
+    with pytest.raises(TokenizerError, match="have none once they are normalised"):
+        train_tokenizer("wordpiece", [" \n", "\x00"], 500)
+    assert train_tokenizer("char", [" \n", "\x00"]).vocab_size == 4 + 3
 
 
 @pytest.mark.parametrize(
@@ -272,6 +284,87 @@ def test_unigram_is_no_worse_than_the_trainer_of_tokenizers() -> None:
         )
         theirs.train_from_iterator(texts, trainer)
         assert log_likelihood(ours, texts) >= log_likelihood(theirs, texts)
+
+
+WORD_COUNTS = st.dictionaries(st.text("abc", min_size=1, max_size=7), st.integers(1, 9), min_size=1, max_size=8)
+
+
+def segmentations(word: str, pieces: dict[str, float]) -> list[list[str]]:
+    """All ways to spell a word."""
+    if not word:
+        return [[]]
+    return [
+        [word[:n], *rest]
+        for n in range(1, len(word) + 1)
+        if word[:n] in pieces
+        for rest in segmentations(word[n:], pieces)
+    ]
+
+
+@given(WORD_COUNTS, st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_unigram_expectation_and_best_paths_are_those_of_all_segmentations(
+    counts: dict[str, int], random: Random
+) -> None:
+    alphabet = sorted(set("".join(counts)))
+    text, words = unigram_em._flatten(counts, alphabet)
+    pieces = unigram_em._seed(text, words, len(alphabet), limit=100, longest=4)
+    pieces = replace(pieces, logp=np.array([math.log(random.uniform(0.01, 1)) for _ in pieces.logp]))
+    spelled = ["".join(alphabet[c] for c in text[s : s + n]) for s, n in zip(pieces.start, pieces.length, strict=True)]
+    logp = dict(zip(spelled, pieces.logp.tolist(), strict=True))
+
+    expected = dict.fromkeys(spelled, 0.0)
+    best, respelled = [], []
+    for word, count in counts.items():
+        ways = segmentations(word, logp)
+        weights = [math.exp(sum(logp[piece] for piece in way)) for way in ways]
+        best.append(math.log(max(weights)))
+        for way, weight in zip(ways, weights, strict=True):
+            for piece in way:
+                expected[piece] += count * weight / sum(weights)
+    for piece in spelled:
+        others = {other: score for other, score in logp.items() if other != piece}
+        ways = segmentations(piece, others)
+        respelled.append(max((sum(logp[p] for p in way) for way in ways), default=-math.inf))
+
+    uses = unigram_em._expected_uses(pieces, words)
+    np.testing.assert_allclose(uses, [expected[piece] for piece in spelled], rtol=1e-9, atol=1e-12)
+    found, _ = unigram_em._best_paths(pieces, words, np.full(len(words.length), -2))
+    np.testing.assert_allclose(sorted(found), sorted(best), rtol=1e-9)
+    as_words, order = unigram_em._Words(pieces.start, pieces.length, np.ones(len(spelled))).longest_first()
+    found, _ = unigram_em._best_paths(pieces, as_words, order)
+    np.testing.assert_allclose(found, np.array(respelled)[order], rtol=1e-9)
+
+
+@given(WORD_COUNTS)
+@settings(max_examples=50, deadline=None)
+def test_unigram_seeds_are_all_substrings_that_occur_twice(counts: dict[str, int]) -> None:
+    alphabet = sorted(set("".join(counts)))
+    text, words = unigram_em._flatten(counts, alphabet)
+    pieces = unigram_em._seed(text, words, len(alphabet), limit=10_000, longest=5)
+    spelled = ["".join(alphabet[c] for c in text[s : s + n]) for s, n in zip(pieces.start, pieces.length, strict=True)]
+    occurs = Counter[str]()
+    for word, count in counts.items():
+        for a in range(len(word)):
+            for b in range(a + 1, min(a + 5, len(word)) + 1):
+                occurs[word[a:b]] += count
+    assert spelled[: len(alphabet)] == alphabet
+    assert set(spelled) == set(alphabet) | {piece for piece, count in occurs.items() if count >= 2}
+    assert len(spelled) == len(set(spelled))
+
+
+def test_unigram_digamma() -> None:
+    gamma = 0.5772156649015329
+    x = np.array([0.5, 1.0, 2.0, 3.0, 10.0, 1e6])
+    exact = [-gamma - 2 * math.log(2), -gamma, 1 - gamma, 1.5 - gamma, 2.251752589066721, math.log(1e6) - 0.5e-6]
+    np.testing.assert_allclose(unigram_em._digamma(x), exact, atol=1e-9)
+
+
+def test_unigram_maximises_the_likelihood_of_its_text() -> None:
+    """Two words of equal letters: EM finds that the pieces are the words, where counts of substrings can't tell."""
+    pieces = dict(train_unigram({"abab": 50, "ab": 50, "b": 1}, ["a", "b"], 4))
+    assert set(pieces) == {"a", "b", "ab", "abab"}
+    assert pieces["ab"] > pieces["b"] + 2 > pieces["a"]
 
 
 @given(

@@ -216,6 +216,9 @@ class Tokenizer:
         ``transformers.AutoTokenizer.from_pretrained(directory)`` opens it with equal ids and special tokens. The
         directory is made where absent; each file is replaced in one step, so no half-written one is ever seen.
 
+        transformers 5 takes no tokenizer as it is beside a ``config.json`` of some model types (qwen2, phi3,
+        modernbert, …): whatever the files say, it rebuilds that model's own kind from the vocabulary.
+
         Raises:
             TokenizerError: the directory can't be written.
         """

@@ -155,6 +155,11 @@ def choose_alphabet(
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
+    if not counts:
+        raise TokenizerError(
+            f"a {room.tag} tokenizer needs characters to learn, and the texts have none once they are normalised",
+            remedy="Pass texts with more than spaces and control characters.",
+        )
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     wanted, covered, total = [], 0, sum(counts.values())
     for char, count in ranked:
