@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -80,14 +81,16 @@ class Quiet:
 
 
 class Loggers(Quiet):
-    """Several loggers as one."""
+    """Several loggers as one. Those that have been started are closed, whatever becomes of the others."""
 
     def __init__(self, loggers: Sequence[Logger]) -> None:
         self._all = list(loggers)
+        self._started = ExitStack()
 
     def start(self, run: Run) -> None:
         for logger in self._all:
             logger.start(run)
+            self._started.callback(logger.close)
 
     def advance(self, step: int) -> None:
         for logger in self._all:
@@ -102,8 +105,7 @@ class Loggers(Quiet):
             logger.note(text)
 
     def close(self) -> None:
-        for logger in self._all:
-            logger.close()
+        self._started.close()
 
 
 class MetricsFile(Quiet):

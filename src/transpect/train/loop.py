@@ -30,7 +30,7 @@ from transpect.train.interrupt import Interruption
 from transpect.train.job import Job, build
 from transpect.train.logger import Logger, Loggers, MetricsFile, Run, TensorBoard
 from transpect.train.progress import Progress
-from transpect.train.randomness import unchanged_randomness
+from transpect.train.randomness import seed_all, unchanged_randomness
 from transpect.train.recipe import Recipe, dump_recipe, recipe_data
 from transpect.train.resume import METRICS, RECIPE, TENSORBOARD, adopt, changes, command_to_go_on, origin
 from transpect.train.session import Reason, Session, made_with
@@ -103,7 +103,7 @@ def train(
     with unchanged_randomness(device), _threads(spec.threads):
         state = None if source is None else read_state(source)
         job = build(recipe, None if state is None else state.tokenizer)
-        torch.manual_seed(spec.seed)
+        seed_all(spec.seed)
         optimizer = spec.optimizer.build(job.model)
         metrics = MetricsFile(run / METRICS)
         shown = display(recipe.logging.progress, screen)

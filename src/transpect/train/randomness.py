@@ -9,16 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import getstate, setstate
+from random import seed as seed_python
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.random import get_state, set_state
+from numpy.random import seed as seed_numpy
 from torch import Tensor
 
 from transpect.base.codec import Data
 
 TORCH = "torch"
+
+
+def seed_all(seed: int) -> None:
+    """Let every generator begin where ``seed`` says."""
+    torch.manual_seed(seed)
+    seed_python(seed)
+    seed_numpy(seed % 2**32)
 
 
 def capture(device: torch.device) -> tuple[dict[str, Tensor], Data]:
