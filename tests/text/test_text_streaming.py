@@ -173,6 +173,32 @@ def test_a_flushed_stream_begins_anew() -> None:
     assert stream.flush() == ""
 
 
+@pytest.mark.parametrize("corpus", ["chinese", "english", "mixed", "emoji", "spaces", "combining", "hangul"])
+def test_a_primed_stream_goes_on_after_a_prompt(tokenizer: Tokenizer, corpus: str, corpora: dict[str, str]) -> None:
+    ids = tokenizer.encode("龘" + corpora[corpus])
+    full = tokenizer.decode(ids)
+    for at in range(min(len(ids), 40) + 1):
+        stream = StreamDecoder(tokenizer)
+        stream.prime(ids[:at])
+        rest = "".join(map(stream.push, ids[at:])) + stream.flush()
+        # A prompt may end within a character, whose first bytes decode to U+FFFD.
+        shown = tokenizer.decode(ids[:at]).rstrip("\ufffd")
+        assert rest == full[len(shown) :]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_primed_stream_goes_on_in_every_decoder(name: str) -> None:
+    tokenizer = with_decoder(DECODERS[name])
+    pieces = ["<0xEA>", "<0xB9>", "<0xB0>", "▁the", "cat</w>", "ç", "Į", "«", "##ing", "<0xEA>", "<0xB9>", "<0xB0>"]
+    pieces += ["cat", "▁the", "."]
+    ids = [i for piece in pieces if (i := tokenizer.token_to_id(piece)) is not None]
+    for at in range(len(ids) + 1):
+        stream = StreamDecoder(tokenizer)
+        stream.prime(ids[:at])
+        rest = "".join(map(stream.push, ids[at:])) + stream.flush()
+        assert rest == tokenizer.decode(ids)[len(tokenizer.decode(ids[:at]).rstrip("\ufffd")) :]
+
+
 def test_work_per_token_does_not_grow(trained: dict[str, Tokenizer], monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = trained["bpe+bytes"]
     ids = tokenizer.encode("小猫 cat 龘 " * 500)

@@ -39,6 +39,20 @@ class Stage(Protocol):
         """What is left after the last piece."""
         ...
 
+    def settle(self) -> Iterable[str]:
+        """What is held, but for the beginning of a character: all that is text by itself."""
+        ...
+
+
+class _HoldsNothing:
+    """The end of a stage that gives out all at once."""
+
+    def end(self) -> Iterable[str]:
+        return []
+
+    def settle(self) -> Iterable[str]:
+        return []
+
 
 def build_stages(spec: Mapping[str, Any] | None) -> list[Stage]:
     """The stages of a decoder as ``tokenizer.json`` spells it; None: pieces joined with spaces.
@@ -72,7 +86,7 @@ def _flat(spec: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         yield spec
 
 
-class _Joined:
+class _Joined(_HoldsNothing):
     """No decoder: spaces between pieces."""
 
     def __init__(self) -> None:
@@ -82,11 +96,8 @@ class _Joined:
         before, self._before = self._before, " "
         return [before + piece]
 
-    def end(self) -> Iterable[str]:
-        return []
 
-
-class _Each:
+class _Each(_HoldsNothing):
     """A decoder that changes each piece by itself."""
 
     def __init__(self, change: Callable[[str], str]) -> None:
@@ -95,11 +106,8 @@ class _Each:
     def feed(self, piece: str) -> Iterable[str]:
         return [self._change(piece)]
 
-    def end(self) -> Iterable[str]:
-        return []
 
-
-class _FirstAndRest:
+class _FirstAndRest(_HoldsNothing):
     """A decoder that treats the first piece differently from all others."""
 
     def __init__(self, decoder: decoders.Decoder) -> None:
@@ -110,9 +118,6 @@ class _FirstAndRest:
             self._first = False
             return [self._decode([piece])]
         return [self._decode(["", piece])]  # an empty first piece decodes to nothing
-
-    def end(self) -> Iterable[str]:
-        return []
 
 
 class _WordEnds:
@@ -132,6 +137,9 @@ class _WordEnds:
     def end(self) -> Iterable[str]:
         return [self._if_last]
 
+    def settle(self) -> Iterable[str]:
+        return []  # the space that is held comes with the next word
+
 
 class _ByteLevel:
     """Pieces spell bytes, and all bytes together are UTF-8. Python and Rust put U+FFFD in the same places."""
@@ -144,6 +152,9 @@ class _ByteLevel:
 
     def end(self) -> Iterable[str]:
         return [self._utf8.decode(b"", final=True)]
+
+    def settle(self) -> Iterable[str]:
+        return []  # what is held is the beginning of a character
 
 
 class _ByteFallback:
@@ -170,8 +181,14 @@ class _ByteFallback:
         except UnicodeDecodeError:
             return ["\ufffd" * len(run)]
 
+    def settle(self) -> Iterable[str]:
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        text = utf8.decode(bytes(self._run))
+        self._run = bytearray(utf8.getstate()[0])
+        return [text] if text else []
 
-class _StripFused:
+
+class _StripFused(_HoldsNothing):
     """``Strip`` of the whole text: up to ``start`` characters at its beginning."""
 
     def __init__(self, char: str, start: int) -> None:
@@ -182,9 +199,6 @@ class _StripFused:
         cut = min(self._left, len(piece) - len(rest))
         self._left = 0 if rest else self._left - cut
         return [piece[cut:]]
-
-    def end(self) -> Iterable[str]:
-        return []
 
 
 class _ReplaceFused:
@@ -201,6 +215,10 @@ class _ReplaceFused:
 
     def end(self) -> Iterable[str]:
         return [self._held]
+
+    def settle(self) -> Iterable[str]:
+        held, self._held = self._held, ""
+        return [held]
 
 
 def _replace(spec: Mapping[str, Any]) -> Stage:

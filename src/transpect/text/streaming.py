@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from transpect.text.incremental import build_stages
+from transpect.text.incremental import Stage, build_stages
 from transpect.text.tokenizer import Tokenizer, checked_ids
 
 
@@ -52,11 +53,26 @@ class StreamDecoder:
             pieces = [out for piece in pieces for out in stage.feed(piece)]
         return "".join(pieces)
 
+    def prime(self, token_ids: Iterable[int]) -> None:
+        """Take ids whose text is known already, such as a prompt: the deltas go on where that ends.
+
+        They join to what ``decode`` of all ids has after ``decode`` of these. A character that these leave unfinished
+        comes with the first delta that can hold it.
+        """
+        for token_id in token_ids:
+            self.push(token_id)
+        self._through(lambda stage: stage.settle())
+
     def flush(self) -> str:
         """The ids are over: give out what was held. The decoder is then as new, for the next text."""
+        text = self._through(lambda stage: stage.end())
+        self._stages = build_stages(self._tokenizer.decoder_spec)
+        return text
+
+    def _through(self, held: Callable[[Stage], Iterable[str]]) -> str:
+        """Take from each stage what it holds, through all stages after it."""
         pieces: list[str] = []
         for stage in self._stages:
             pieces = [out for piece in pieces for out in stage.feed(piece)]
-            pieces += stage.end()
-        self._stages = build_stages(self._tokenizer.decoder_spec)
+            pieces += held(stage)
         return "".join(pieces)
