@@ -102,17 +102,20 @@ def test_select_keeps_repeats_and_reorders(positions: str, rows: list[int]) -> N
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.no_grad()
 def test_forks_go_their_own_ways(positions: str) -> None:
+    """Turn by turn, so that what one writes would be read by another if they shared anything."""
     model, ids, cache = build(positions), tokens(2, 5), DenseCache()
     model(ids, cache=cache)
-    twin = cache.fork()
-    twin.select(torch.tensor([1]))
+    caches, rows = [cache, cache.fork(), cache.fork()], [ids, ids, ids]
     for step in range(4):
-        one, two = tokens(2, step + 1, seed=step), tokens(1, step + 1, seed=90 + step)
-        first, second = cache.fork(), twin.fork()
-        assert close(model(one, cache=first)[:, -1], anew(model, list(torch.cat([ids, one], 1))))
-        assert close(model(two, cache=second)[:, -1], anew(model, list(torch.cat([ids[1:], two], 1))))
-    assert (cache.length, twin.length) == (5, 5)
-    assert close(model(one, cache=cache)[:, -1], anew(model, list(torch.cat([ids, one], 1))))
+        for i in range(3):
+            more = tokens(2, step + 1, seed=10 * i + step)
+            out = model(more, cache=caches[i])
+            rows[i] = torch.cat([rows[i], more], 1)
+            assert close(out[:, -1], anew(model, list(rows[i])))
+    caches[1].crop(3)
+    caches[2].select(torch.tensor([1]))
+    assert [cache.length for cache in caches] == [15, 3, 15]
+    assert close(model(more, cache=caches[0])[:, -1], anew(model, list(torch.cat([rows[0], more], 1))))
 
 
 @pytest.mark.parametrize("left", [True, False], ids=["left", "right"])
