@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SELF = "tests/architecture/test_tracked_files.py"
 
 
 def tracked() -> list[tuple[str, str]]:
@@ -24,16 +25,22 @@ def tracked() -> list[tuple[str, str]]:
     return files
 
 
-MACHINE_PATH = re.compile(r"(?<![\w./~$}-])/(?:work|root|home|Users|tmp|mnt|opt)/\w")
+# Scratch folders stand in tests as examples of hostile names, and nowhere else.
+MACHINE_PATH = re.compile(r"(?<![\w./~$}-])/(?:work|root|home|Users)/\w")
+SCRATCH_PATH = re.compile(r"(?<![\w./~$}-])/(?:tmp|mnt|opt)/\w")
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 
 
-@pytest.mark.parametrize("pattern", [MACHINE_PATH, UNFINISHED], ids=["path of one machine", "unfinished"])
-def test_no_tracked_file_holds_a(pattern: "re.Pattern[str]") -> None:
+@pytest.mark.parametrize(
+    ("pattern", "exempt"),
+    [(MACHINE_PATH, SELF), (SCRATCH_PATH, "tests/"), (UNFINISHED, SELF)],
+    ids=["path of one machine", "scratch path", "unfinished"],
+)
+def test_no_tracked_file_holds_a(pattern: "re.Pattern[str]", exempt: str) -> None:
     wrong = [
         f"{name}:{number}: {line.strip()}"
         for name, text in tracked()
-        if name != "tests/architecture/test_tracked_files.py"
+        if not name.startswith(exempt)
         for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
@@ -41,5 +48,5 @@ def test_no_tracked_file_holds_a(pattern: "re.Pattern[str]") -> None:
 
 
 def test_a_machine_path_is_recognised() -> None:
-    assert all(MACHINE_PATH.search(text) for text in ("/home/me/x", "'/tmp/x'", "see /work/main", "file:/root/a"))
+    assert all(MACHINE_PATH.search(text) for text in ("/home/me/x", "'/home/x'", "see /work/main", "file:/root/a"))
     assert not any(MACHINE_PATH.search(text) for text in ("../shared/data", "src/work/x", "/sys/fs", "/path/to/x"))
