@@ -26,7 +26,7 @@ demo: setup-run
 	$(BIN)/transpect demo
 
 test: setup-dev
-	$(PYTEST) -n auto --dist worksteal -m 'not slow and not weights'
+	$(PYTEST) -n auto --dist worksteal
 
 test-slow: setup-dev
 	$(PYTEST) -m 'slow and not weights'
