@@ -220,6 +220,8 @@ def test_further_entries_of_the_config(small: Small, tmp_path: Path) -> None:
 def test_what_could_not_be_read_again_is_not_written(name: str, small: Small, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nonsense"):
         save_model(Transformer(small(name)), tmp_path / "x", extra_config={"nonsense": 1})
+    with pytest.raises(CheckpointError, match="plain data"):
+        save_model(Transformer(small(name)), tmp_path / "x", generation={"stop": {1, 2}})
     assert list(tmp_path.iterdir()) == []
 
 

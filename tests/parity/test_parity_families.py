@@ -61,7 +61,12 @@ T5: dict[str, Any] = {
     "relative_attention_num_buckets": 10,
     "relative_attention_max_distance": 23,
 }
-GATED: dict[str, Any] = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+GATED: dict[str, Any] = {
+    **T5,
+    "feed_forward_proj": "gated-gelu",
+    "tie_word_embeddings": False,
+    "layer_norm_epsilon": 1e-2,
+}
 LLAMA: dict[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 48,
@@ -109,12 +114,18 @@ CASES = [
             "n_inner": 60,
             "activation_function": "relu",
             "scale_attn_weights": False,
+            "layer_norm_epsilon": 1e-2,
             "tie_word_embeddings": False,
         },
     ),
     Case("gpt2-classes", GPT2Config, GPT2ForSequenceClassification, {**GPT2, "num_labels": 5}),
     Case("bert", BertConfig, BertForMaskedLM, BERT),
-    Case("bert-untied", BertConfig, BertForMaskedLM, {**BERT, "hidden_act": "relu", "tie_word_embeddings": False}),
+    Case(
+        "bert-untied",
+        BertConfig,
+        BertForMaskedLM,
+        {**BERT, "hidden_act": "relu", "tie_word_embeddings": False, "layer_norm_eps": 1e-2},
+    ),
     Case("bert-pooler", BertConfig, BertModel, BERT),
     Case("bert-classes", BertConfig, BertForSequenceClassification, {**BERT, "num_labels": 5}),
     Case("bert-token-classes", BertConfig, BertForTokenClassification, {**BERT, "num_labels": 5}),
@@ -128,7 +139,12 @@ CASES = [
         LlamaForCausalLM,
         {**LLAMA, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu_new"},
     ),
-    Case("llama-wide-heads", LlamaConfig, LlamaForCausalLM, {**LLAMA, "head_dim": 10, "num_key_value_heads": 3}),
+    Case(
+        "llama-wide-heads",
+        LlamaConfig,
+        LlamaForCausalLM,
+        {**LLAMA, "head_dim": 10, "num_key_value_heads": 3, "rms_norm_eps": 1e-2},
+    ),
     Case("llama-linear", LlamaConfig, LlamaForCausalLM, scaled("linear", factor=4.0)),
     Case(
         "llama-dynamic",
@@ -180,7 +196,7 @@ def randomize(model: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():
         norm = parameter.ndim == 1 and name.endswith("weight")
-        parameter.normal_(1.0 if norm else 0.0, 0.15, generator=generator)
+        parameter.normal_(1.0 if norm else 0.0, 0.1, generator=generator)
 
 
 class Record:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,16 @@ from transpect.interop.native import MODEL_TYPE, read_native, write_native
 from transpect.interop.tensors import Table, identity, load_state, pack_state
 from transpect.interop.weights import Weights, read_json, write_weights
 
-__all__ = ["family_of", "load_config", "load_generation", "load_model", "resolve", "save_model", "write_model"]
+__all__ = [
+    "checkpoint_directory",
+    "family_of",
+    "load_config",
+    "load_generation",
+    "load_model",
+    "resolve",
+    "save_model",
+    "write_model",
+]
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
@@ -74,8 +84,18 @@ def save_model(
             that the family knows.
 
     Raises:
-        CheckpointError: it can't be written, or could not be read again, or there is a directory of directories and no
-            checkpoint.
+        CheckpointError: it can't be written, or could not be read again (see also `checkpoint_directory`).
+    """
+    with checkpoint_directory(path) as staging:
+        write_model(model, staging, generation=generation, extra_config=extra_config)
+
+
+@contextmanager
+def checkpoint_directory(path: str | Path) -> Iterator[Path]:
+    """An `atomic_directory` for a checkpoint: files that are no checkpoint's own go over to the new directory.
+
+    Raises:
+        CheckpointError: it can't be written, or there is a directory of directories and no checkpoint.
     """
     folder = Path(path)
     if folder.is_dir() and not (folder / CONFIG).is_file() and any(entry.is_dir() for entry in folder.iterdir()):
@@ -85,13 +105,13 @@ def save_model(
             remedy="Choose a new directory, e.g. one below it.",
         )
     with atomic_directory(path, keep=lambda name: not any(fnmatch.fnmatch(name, own) for own in OWN)) as staging:
-        write_model(model, staging, generation=generation, extra_config=extra_config)
+        yield staging
 
 
 def write_model(
     model: Transformer, folder: Path, *, generation: Mapping[str, Any] = {}, extra_config: Mapping[str, Any] = {}
 ) -> None:
-    """As `save_model`, straight into a directory that exists; for use inside `atomic_directory`."""
+    """As `save_model`, straight into a directory that exists; for use inside `checkpoint_directory`."""
     state = model.state_dict()
     family, data = _as_family(model.config)
     ours = {name: tensor.shape for name, tensor in state.items()}
@@ -208,4 +228,8 @@ def _with_kernel(config: ModelConfig, kernel: Kernel | str) -> ModelConfig:
 
 
 def _write_json(file: Path, data: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    try:
+        text = json.dumps(data, indent=2, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{file.name} must be plain data: {error}") from error
+    file.write_text(text + "\n", encoding="utf-8")
