@@ -52,8 +52,7 @@ class DecodedText:
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
         self._decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
         self._matcher = StopMatcher(stops)
-        for token in prompt:
-            self._decoder.push(token)
+        self._decoder.prime(prompt)
 
     @property
     def stopped(self) -> bool:
