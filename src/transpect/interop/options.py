@@ -226,14 +226,15 @@ COMMON_ALLOWED = Allowed(
 
 # entries that say nothing about what a model computes: who wrote it, how it is decoded, what it returns
 COMMON_VOID = words("""
-    model_type architectures transpect _name_or_path name_or_path _commit_hash transformers_version torch_dtype dtype
-    tokenizer_class processor_class auto_map finetuning_task task_specific_params problem_type prefix
-    bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id unk_token_id mask_token_id decoder_start_token_id
-    forced_bos_token_id forced_eos_token_id
-    use_cache return_dict return_dict_in_generate output_attentions output_hidden_states output_scores
-    output_past tie_last_hidden_states torchscript use_bfloat16 tf_legacy_loss gradient_checkpointing
-    chunk_size_feed_forward attn_implementation _attn_implementation _attn_implementation_autoset
-    max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
-    typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
-    num_return_sequences remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
+    model_type architectures transpect _name_or_path name_or_path _commit_hash transformers_version
+    torch_dtype dtype transformers.js_config tokenizer_class processor_class auto_map finetuning_task
+    task_specific_params problem_type prefix bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id
+    unk_token_id mask_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id use_cache
+    return_dict return_dict_in_generate output_attentions output_hidden_states output_scores output_past
+    tie_last_hidden_states torchscript use_bfloat16 tf_legacy_loss gradient_checkpointing
+    chunk_size_feed_forward attn_implementation _attn_implementation _attn_implementation_autoset max_length
+    min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
+    typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size
+    bad_words_ids num_return_sequences remove_invalid_values exponential_decay_length_penalty suppress_tokens
+    begin_suppress_tokens
 """)

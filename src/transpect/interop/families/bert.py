@@ -97,6 +97,7 @@ FAMILY = Family(
     ),
     heads={
         "BertForMaskedLM": MaskedLM(norm=NORM),
+        "BertForPreTraining": MaskedLM(norm=NORM),
         "BertModel": Pooled(pool="first", transform=True),
         "BertForSequenceClassification": SequenceClass(2),
         "BertForTokenClassification": TokenClass(2),

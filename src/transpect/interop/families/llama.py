@@ -12,7 +12,7 @@ from transpect.core import (
 )
 from transpect.core.positions import Rope
 from transpect.interop.family import Family
-from transpect.interop.options import Key, Labels, activations, words
+from transpect.interop.options import Allowed, Key, Labels, activations, words
 from transpect.interop.rope import RopeOptions
 from transpect.interop.tensors import Alias, Row, Table, branch
 
@@ -92,6 +92,7 @@ FAMILY = Family(
         Labels(),
     ),
     # a tensor-parallel split that was once simulated: the sum is the same
-    void=words("pretraining_tp"),
+    void=words("pretraining_tp is_llama_config"),
+    allowed=Allowed({"rope_interleaved": (False,)}),
     opens_there=opens_there,
 )

@@ -146,7 +146,10 @@ FAMILY = Family(
         ),
         init=XavierInit(),
     ),
-    heads={"T5ForConditionalGeneration": CausalLM(rescaled=True)},
+    heads={
+        "T5ForConditionalGeneration": CausalLM(rescaled=True),
+        "T5WithLMHeadModel": CausalLM(rescaled=True),  # its name in early checkpoints
+    },
     entries=(
         Key("vocab_size", "vocab_size", 32128),
         Key("d_model", "d_model", 512),
