@@ -34,7 +34,7 @@ def test_any_text_comes_back(name: str, trained: dict[str, Tokenizer]) -> None:
     alphabet = st.characters(exclude_categories=["Cs"], exclude_characters="▁" if name == "unigram+bytes" else "")
 
     @given(st.text(alphabet))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=200, deadline=None)
     def check(text: str) -> None:
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
@@ -50,7 +50,7 @@ def test_any_order_of_seen_characters_comes_back(
     tokenizer = trained[name]
 
     @given(st.text(st.sampled_from(sorted(set("".join(everything))))))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=200, deadline=None)
     def check(text: str) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 

@@ -95,7 +95,7 @@ def test_any_ids_stream_to_the_full_decode(name: str) -> None:
     part = st.one_of(known.map(lambda i: [i]), awkward.map(lambda i: [i]), byte_run, byte_run.map(lambda run: run[:-1]))
 
     @given(st.lists(part, max_size=12).map(lambda parts: [i for part in parts for i in part]))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     def check(ids: list[int]) -> None:
         check_ids(tokenizer, ids)
 
@@ -111,7 +111,7 @@ def test_any_bytes_stream_to_the_full_decode(trained: dict[str, Tokenizer]) -> N
     assert len(broken) >= 128
 
     @given(st.lists(st.sampled_from(broken + multibyte + single[:20]), max_size=20))
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=300, deadline=None)
     def check(ids: list[int]) -> None:
         check_ids(tokenizer, ids)
 
