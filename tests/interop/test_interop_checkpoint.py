@@ -1,6 +1,8 @@
 """Saving and loading: the same bits come back, of whatever kind the model is."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,6 +218,13 @@ def test_further_entries_of_the_config(small: Small, tmp_path: Path) -> None:
     assert load_model(tmp_path / "x").config.head == SequenceClass(5)
 
 
+@pytest.mark.parametrize("extra", [{"n_head": 4}, {"vocab_size": 98}, {"model_type": "llama"}], ids=str)
+def test_further_entries_do_not_contradict_the_model(extra: dict[str, Any], small: Small, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        save_model(Transformer(small("gpt2")), tmp_path / "x", extra_config=extra)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["gpt2", "gpt1"])
 def test_what_could_not_be_read_again_is_not_written(name: str, small: Small, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nonsense"):
@@ -298,6 +307,21 @@ def test_loading_takes_nothing_from_the_state_of_random_numbers(small: Small, tm
     state = torch.get_rng_state()
     load_model(tmp_path / "x")
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_loading_waits_for_no_machinery_that_it_does_not_use(small: Small, tmp_path: Path) -> None:
+    """To fill a blank model, torch would import its compiler and sympy, which takes longer than all the rest."""
+    for name in ("t5-small", "gpt2"):
+        save_model(Transformer(small(name)), tmp_path / name)
+    script = f"""
+import sys
+from transpect.interop import load_model
+for name in ("t5-small", "gpt2"):
+    load_model({str(tmp_path)!r} + "/" + name, dtype="bf16")
+print([name for name in ("torch._dynamo", "sympy", "transformers") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_file_says_what_other_tools_look_for(small: Small, tmp_path: Path) -> None:

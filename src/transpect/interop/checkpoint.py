@@ -22,7 +22,7 @@ from transpect.core import Kernel, ModelConfig, Transformer, override
 from transpect.interop.blank import blank
 from transpect.interop.directory import atomic_directory, settled
 from transpect.interop.families import FAMILIES
-from transpect.interop.family import Family
+from transpect.interop.family import Family, canonical
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
 from transpect.interop.tensors import Table, identity, load_state, pack_state
 from transpect.interop.weights import Weights, read_json, write_weights
@@ -121,7 +121,9 @@ def write_model(
         links = family.links(model.config, ours, bare=data["architectures"][0] in family.bare)
     data |= {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
     data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
-    _read_config(data, folder / CONFIG, lambda: [item.theirs for item in links])
+    _, again = _read_config(data, folder / CONFIG, lambda: [item.theirs for item in links])
+    if canonical(again) != canonical(model.config):
+        raise CheckpointError("extra_config must not change what the model is", value=dict(extra_config))
     _write_json(folder / CONFIG, data)
     _write_json(folder / GENERATION, dict(generation))
     write_weights(pack_state(state, links, table.aliases), folder)
