@@ -114,6 +114,28 @@ def test_one_document_without_padding_needs_the_simple_rule_alone(rule: Visibili
     assert View(rule, Tags.dense(1, 4), Tags.dense(1, 4)).triangle == (plain == Causal())
 
 
+@pytest.mark.parametrize(
+    ("rule", "ahead", "in_prefix"),
+    [
+        (Full(), True, True),
+        (Causal(), False, False),
+        (Window(3), False, False),
+        (Window(3, both_ways=True), True, True),
+        (Window(1, both_ways=True), False, False),
+        (PrefixLM(), False, True),
+        (SameSegment(), True, True),
+        (Causal() & SameSegment(), False, False),
+        (PrefixLM() & SameSegment(), False, True),
+        (PrefixLM() & Causal(), False, False),
+        (PrefixLM() | Window(2), False, True),
+    ],
+    ids=str,
+)
+def test_looking_ahead(rule: Visibility, ahead: bool, in_prefix: bool) -> None:
+    assert rule.looks_ahead(prefix=False) == ahead
+    assert rule.looks_ahead(prefix=True) == in_prefix
+
+
 @pytest.mark.parametrize("width", [1, 2, 4, 9])
 def test_window_reaches_exactly_as_far_as_it_says(width: int) -> None:
     """Case 5: ∂out[i]/∂x[j] ≠ 0 exactly for 0 ≤ i−j < W; W ≥ L is full."""

@@ -16,7 +16,6 @@ from transpect.cli.watching import watched
 from transpect.core import Tags, Transformer
 from transpect.core.attention import SelfAttention
 from transpect.core.model import Tower
-from transpect.decode.stepper import reads_prefix
 from transpect.lm import LanguageModel
 
 __all__ = ["AttentionMap", "Grid", "Guess", "Walk", "walk"]
@@ -87,7 +86,7 @@ def walk(lm: LanguageModel, text: str, *, k: int = 5) -> Walk:
     (request,) = lm.requests([text], max_new_tokens=1)
     ids = torch.tensor([list(request.prompt)], device=lm.device)
     tags = Tags.dense(*ids.shape, device=ids.device)
-    if reads_prefix(model.config.last.visibility):  # the prompt is the prefix, as it is in decoding
+    if model.config.last.visibility.looks_ahead(prefix=True):  # the prompt is the prefix, as it is in decoding
         tags = Tags.of(tags.position, prefix=torch.ones_like(ids, dtype=torch.bool))
     seen = _Seen()
     with torch.inference_mode(), watched(model):

@@ -110,7 +110,7 @@ class _Attention(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, H·E] -> [B, H, T, E]."""
-        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+        return x.view(*x.shape[:2], x.shape[2] // self.head_dim, self.head_dim).transpose(1, 2)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Tensor | None, context: Context, name: str

@@ -172,7 +172,7 @@ class Stack(nn.Module):
             n_heads=config.attention.n_heads,
             head_dim=config.attention.width(d_model),
             context_length=context_length,
-            looks_ahead=config.visibility.looks_ahead,
+            looks_ahead=config.visibility.looks_ahead(prefix=True),
         )
         self.visibility = config.visibility
         self.positions = config.positions.build(dims)

@@ -33,10 +33,11 @@ class Visibility(Variant):
         """The simplest rule that agrees with this one on a single document without padding or prefix."""
         return self
 
-    @property
-    def looks_ahead(self) -> bool:
-        """Whether a query may see a later key, which forbids decoding from a cache beyond a prefix."""
-        return True
+    def looks_ahead(self, *, prefix: bool) -> bool:
+        """Whether a token may see a later one of its document; ``prefix`` asks this of tokens tagged as a prefix."""
+        position = torch.arange(4, device="cpu")[None]  # a model may be built where nothing can be read
+        tags = Tags.of(position, prefix=torch.full_like(position, prefix, dtype=torch.bool))
+        return bool(self.mask(tags, tags)[0].triu(1).any())
 
     def __and__(self, other: Visibility) -> Visibility:
         return All((self, other))
@@ -73,10 +74,6 @@ class Causal(Visibility, kind="causal"):
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return _distance(query, key) >= 0
 
-    @property
-    def looks_ahead(self) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
 class Window(Visibility, kind="window"):
@@ -99,10 +96,6 @@ class Window(Visibility, kind="window"):
         if self.both_ways:
             return distance.abs() < self.width
         return (distance >= 0) & (distance < self.width)
-
-    @property
-    def looks_ahead(self) -> bool:
-        return self.both_ways
 
 
 @dataclass(frozen=True)
@@ -140,10 +133,6 @@ class All(Visibility, kind="all"):
         rules = tuple(plain for plain in (rule.plain() for rule in self.rules) if plain != Full())
         return All(rules) if len(rules) > 1 else (rules or (Full(),))[0]
 
-    @property
-    def looks_ahead(self) -> bool:
-        return all(rule.looks_ahead for rule in self.rules)
-
 
 @dataclass(frozen=True)
 class AnyOf(Visibility, kind="any"):
@@ -153,10 +142,6 @@ class AnyOf(Visibility, kind="any"):
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return torch.stack([rule.sees(query, key) for rule in self.rules]).any(0)
-
-    @property
-    def looks_ahead(self) -> bool:
-        return any(rule.looks_ahead for rule in self.rules)
 
 
 class View:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from transpect.base.errors import ContextLengthError, GenerationError
-from transpect.core import NO_SOURCE, Context, Source, Transformer
+from transpect.core import NO_SOURCE, Source, Transformer
 from transpect.core.embeddings import check_ids
-from transpect.decode.stepper import batched, check_writes, evaluating, last_hidden, reads_prefix
+from transpect.decode.stepper import batched, check_writes, evaluating
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,12 @@ def _windows(passage: Passage, limit: int, stride: int | None) -> list[_Window]:
 
 def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
     device = model.token.weight.device
-    prefixes = [window.n_context for window in windows] if reads_prefix(model.config.last.visibility) else None
+    prefixes = (
+        [window.n_context for window in windows] if model.config.last.visibility.looks_ahead(prefix=True) else None
+    )
     with evaluating(list(model.modules())):
         ids, tags = batched([window.ids[:-1] for window in windows], device, prefixes=prefixes)
-        check_ids(ids, model.config.vocab_size)
-        hidden = last_hidden(model, ids, Context(tags, _source(model, windows)))
+        hidden = model.hidden(ids, tags=tags, source=_source(model, windows))
         scores = []
         for row, window in enumerate(windows):
             # a row at a time: the logits of a whole batch can be gigabytes

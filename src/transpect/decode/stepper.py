@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from transpect.base.errors import GenerationError
 from transpect.cache import DenseCache
-from transpect.core import NO_SOURCE, CausalLM, Context, ModelConfig, Tags, Transformer, Visibility
-from transpect.core.embeddings import check_ids
+from transpect.core import NO_SOURCE, CausalLM, ModelConfig, Tags, Transformer
 
 
 class Steps(Protocol):
@@ -72,7 +71,7 @@ class Stepper:
         assert all(prompts), "a prompt has at least one token"
         self.model, self.vocab_size, self.device = model, model.config.vocab_size, model.token.weight.device
         self._prompts, self._sources, self._chunk = prompts, sources, prefill_chunk
-        self._prefix = reads_prefix(model.config.last.visibility)
+        self._prefix = model.config.last.visibility.looks_ahead(prefix=True)
         self._horizon = torch.tensor(horizons, device=self.device)
         self._cache = DenseCache()
         self._source = NO_SOURCE
@@ -115,17 +114,9 @@ class Stepper:
 
     def _read(self, ids: Tensor, tags: Tags) -> Tensor:
         """One pass over [B, T]; logits [B, V] of the last column alone, since a prompt's others can be gigabytes."""
-        check_ids(ids, self.vocab_size)
-        hidden = last_hidden(self.model, ids, Context(tags, self._source, self._cache))
+        hidden = self.model.hidden(ids, tags=tags, source=self._source, cache=self._cache)
         logits: Tensor = self.model.head(hidden[:, -1:], tags.columns(slice(-1, None)), self.model.token.weight)
         return logits[:, 0]
-
-
-def last_hidden(model: Transformer, ids: Tensor, context: Context) -> Tensor:
-    """What the head reads, [B, T, D]."""
-    *_, last = model.config.towers
-    hidden: Tensor = model.towers[last](model.token(ids), context, None)
-    return hidden
 
 
 def batched(
@@ -164,25 +155,12 @@ def check_writes(config: ModelConfig) -> None:
         raise GenerationError(
             "only a language-model head gives next tokens", value=config.head.kind, remedy="Use the head `causal_lm`."
         )
-    if _looks_ahead(config.last.visibility, prefix=False):
+    if config.last.visibility.looks_ahead(prefix=False):
         raise GenerationError(
             "a decoder writes from left to right, so its tokens may not look ahead of themselves",
             value=f"visibility {config.last.visibility.kind}",
             remedy="Use `causal`, `window` or `prefix_lm`.",
         )
-
-
-def reads_prefix(rule: Visibility) -> bool:
-    """Whether tokens that are tagged as a prefix see each other both ways."""
-    return _looks_ahead(rule, prefix=True)
-
-
-def _looks_ahead(rule: Visibility, *, prefix: bool) -> bool:
-    if not rule.looks_ahead:
-        return False
-    position = torch.arange(4)[None]
-    tags = Tags.of(position, prefix=torch.full_like(position, prefix, dtype=torch.bool))
-    return bool(rule.mask(tags, tags)[0].triu(1).any())
 
 
 @contextmanager

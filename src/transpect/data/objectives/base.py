@@ -101,7 +101,7 @@ class Objective(Variant):
                 value=config.head.kind,
                 remedy="Set model.head to causal_lm or masked_lm.",
             )
-        if needs.looks_back and config.last.visibility.plain().looks_ahead:
+        if needs.looks_back and config.last.visibility.looks_ahead(prefix=False):
             raise ConfigError(
                 f"the {self.kind} objective needs a decoder that sees only the past, or it reads the answer",
                 value=config.last.visibility.kind,
