@@ -1,12 +1,16 @@
-"""Recipes of a size that trains in a blink."""
+"""Recipes of a size that trains in a blink, runs of them, and what it means that two runs are the same."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
-from transpect.train import Recipe, parse_recipe
+from transpect.train import Quiet, Recipe, Record, Run, parse_recipe, read_metrics, train
+from transpect.train.state import read_state
 
 LINES = ["the cat eats fish", "a dog runs home", "birds sing at dawn", "the fish swims", "rain falls on hills"]
 PAIRS = ["cat\tmao", "dog\tgou", "big fish\tda yu", "bird\tniao", "rain falls\txia yu", "hill\tshan"]
@@ -16,6 +20,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "masked": {"preset": "bert-base"},
     "seq2seq": {"preset": "transformer-base", "d_ff": 32},
 }
+CLOCKS = {"seconds", "tokens_per_s"}
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "context_length": 24, "dropout": 0.1, "attention.dropout": 0.1}
 
 
@@ -70,3 +75,99 @@ def recipe_of(plain: Callable[..., dict[str, Any]]) -> Callable[..., Recipe]:
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fsync gives, safety from a power cut, no test here can see; the time that it takes they can."""
     monkeypatch.setattr("os.fsync", lambda _handle: None)
+
+
+class Told(Quiet):
+    """A logger that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+
+    def start(self, run: Run) -> None:
+        self.heard.append(("start", run))
+
+    def advance(self, step: int) -> None:
+        self.heard.append(("advance", step))
+
+    def record(self, record: Record) -> None:
+        self.heard.append(("record", dict(record)))
+
+    def note(self, text: str) -> None:
+        self.heard.append(("note", text))
+
+    def close(self) -> None:
+        self.heard.append(("close", None))
+
+    def all(self, what: str) -> list[Any]:
+        """Everything of one kind."""
+        return [value for kind, value in self.heard if kind == what]
+
+
+@pytest.fixture
+def told() -> Told:
+    """A logger that keeps what it is told."""
+    return Told()
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    """The metrics without what a clock says."""
+    return [{key: value for key, value in line.items() if key not in CLOCKS} for line in read_metrics(run)]
+
+
+def state_of(run: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything that the future depends on."""
+    state = read_state(run)
+    data = {key: value for key, value in state.data.items() if key != "recipe"}
+    data["progress"] = {key: value for key, value in data["progress"].items() if key not in CLOCKS}
+    return state.tensors, data
+
+
+def compare(a: Path, b: Path) -> None:
+    """Weights, optimizer memory, generators, counters, data position, metrics, and both checkpoints."""
+    (tensors_a, data_a), (tensors_b, data_b) = state_of(a), state_of(b)
+    assert data_a == data_b
+    assert tensors_a.keys() == tensors_b.keys()
+    assert [name for name in tensors_a if not torch.equal(tensors_a[name], tensors_b[name])] == []
+    assert lines_of(a) == lines_of(b)
+    for name in ("best", "last"):
+        one, other = (load_file(run / name / "model.safetensors") for run in (a, b))
+        assert all(torch.equal(one[key], other[key]) for key in one), name
+        for file in ("config.json", "tokenizer.json", "generation_config.json"):
+            assert (a / name / file).read_bytes() == (b / name / file).read_bytes()
+
+
+@pytest.fixture
+def assert_same() -> Callable[[Path, Path], None]:
+    """Asserts that two run directories are bit for bit the same, but for clocks."""
+    return compare
+
+
+@pytest.fixture
+def lines() -> Callable[[Path], list[dict[str, Any]]]:
+    """The metrics of a run without what a clock says."""
+    return lines_of
+
+
+@pytest.fixture
+def stop_at() -> Callable[..., None]:
+    """``stop_at(recipe, run, step)`` trains, or goes on, up to a step and stops there as if interrupted."""
+
+    def run(recipe: Recipe, run: Path, step: int, resume: str = "auto") -> None:
+        result = train(recipe, run, resume=resume, should_stop=lambda made: made == step)
+        assert (result.step, result.reason) == (step, "interrupted")
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def straight(tmp_path_factory: pytest.TempPathFactory, recipe_of: Callable[..., Recipe]) -> Callable[[str], Path]:
+    """The run that never stopped, for each objective."""
+    runs: dict[str, Path] = {}
+
+    def run(objective: str) -> Path:
+        if objective not in runs:
+            runs[objective] = tmp_path_factory.mktemp(objective) / "run"
+            train(recipe_of(objective), runs[objective])
+        return runs[objective]
+
+    return run

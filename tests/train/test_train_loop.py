@@ -1,12 +1,9 @@
-"""What a run does besides resuming: what it leaves behind, when it stops, what it says, and what it leaves alone."""
+"""What a run leaves behind, what it says, and what it leaves alone."""
 
 import io
 import json
 import math
-import os
 import random
-import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,50 +19,21 @@ from transpect.interop import load_generation, load_model, resolve
 from transpect.text import load_tokenizer
 from transpect.train import (
     Evaluation,
-    Quiet,
     Recipe,
-    Record,
     Run,
-    TrainingError,
     load_recipe,
     read_metrics,
     session,
     train,
 )
+from transpect.train.display import Lines
 from transpect.train.logger import TensorBoard
-from transpect.train.progress import Progress
 from transpect.train.state import read_state
 from transpect.train.stopwatch import Stopwatch
 from transpect.train.updates import Update
-from transpect.train.watch import Watch
 
 Make = Callable[..., Recipe]
 OBJECTIVES = ["causal", "masked", "seq2seq"]
-
-
-class Told(Quiet):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, Any]] = []
-
-    def start(self, run: Run) -> None:
-        self.heard.append(("start", run))
-
-    def advance(self, step: int) -> None:
-        self.heard.append(("advance", step))
-
-    def record(self, record: Record) -> None:
-        self.heard.append(("record", dict(record)))
-
-    def note(self, text: str) -> None:
-        self.heard.append(("note", text))
-
-    def close(self) -> None:
-        self.heard.append(("close", None))
-
-    def all(self, what: str) -> list[Any]:
-        return [value for kind, value in self.heard if kind == what]
 
 
 # what it leaves behind
@@ -206,132 +174,6 @@ def test_tensorboard_has_the_same_numbers_and_no_step_twice_after_a_resume(recip
         assert [v for _, v in found] == pytest.approx([v for _, v in expected], rel=1e-6)
 
 
-# when it stops
-
-
-def test_stops_early_after_patience_and_again_at_once_when_gone_on_with(recipe_of: Make, tmp_path: Path) -> None:
-    changes = {"train.eval_every": 1, "train.optimizer.lr": 0.0, "train.patience": 3}
-    result = train(recipe_of("causal", changes), tmp_path)
-    assert (result.step, result.reason, result.best_step) == (4, "patience", 1)
-    assert read_state(tmp_path).step == 4
-    again = train(recipe_of("causal", changes), tmp_path, resume="auto")
-    assert (again.step, again.reason) == (4, "patience")
-    longer = train(recipe_of("causal", changes | {"train.patience": 5}), tmp_path, resume="auto")
-    assert (longer.step, longer.reason) == (6, "patience")
-
-
-@pytest.mark.parametrize("min_delta", [0.0, 0.5])
-def test_patience_counts_evaluations_without_a_fall_by_min_delta(min_delta: float) -> None:
-    progress = Progress()
-    seen = []
-    for step, loss in enumerate((5.0, 4.8, 4.6, 4.4, 4.5, 4.3), 1):
-        progress.step = step
-        best = progress.judge(loss, min_delta)
-        seen.append((best, progress.stale))
-    if min_delta:
-        assert seen == [(True, 0), (True, 1), (True, 2), (True, 0), (False, 1), (True, 2)]
-    else:
-        assert seen == [(True, 0), (True, 0), (True, 0), (True, 0), (False, 1), (True, 0)]
-    assert (progress.best_loss, progress.best_step) == (4.3, 6)
-    assert progress.is_stale(2) == bool(min_delta)
-    assert not progress.is_stale(None)
-
-
-@pytest.mark.parametrize("what", ["loss", "grad_norm"])
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_number_that_is_none_stops_the_run_and_spares_what_was_saved(
-    what: str, value: float, recipe_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, told = session.update, Told()
-    made = []
-
-    def update(*args: Any, **options: Any) -> Update:
-        done = real(*args, **options)
-        made.append(1)
-        numbers = {"loss": done.loss, "grad_norm": done.grad_norm}
-        if len(made) == 5:
-            numbers[what] = torch.tensor(value)
-        return Update(numbers["loss"], numbers["grad_norm"], done.n_labels, done.n_tokens)
-
-    monkeypatch.setattr(session, "update", update)
-    with pytest.raises(TrainingError, match=r"at step 5.*resume auto"):
-        train(recipe_of("causal"), tmp_path, loggers=[told])
-    assert told.heard[-1] == ("close", None)
-    assert read_state(tmp_path).step == 4
-    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4]
-    monkeypatch.setattr(session, "update", real)
-    assert train(recipe_of("causal"), tmp_path, resume="auto").step == 7
-
-
-def test_weights_that_really_explode_are_noticed(recipe_of: Make, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="must be finite"):
-        train(recipe_of("causal", {"train.optimizer": {"kind": "sgd", "lr": 1e38}, "train.clip": None}), tmp_path)
-
-
-def test_off_the_cpu_losses_are_looked_at_late_and_named_exactly() -> None:
-    def update(loss: float) -> Update:
-        return Update(torch.tensor(loss), torch.tensor(1.0), 1, 1)
-
-    watch = Watch(torch.device("cuda"))
-    watch.note(1, update(1.0))
-    watch.look()
-    for step, loss in ((2, 1.0), (3, math.nan), (4, 1.0)):
-        watch.note(step, update(loss))
-    with pytest.raises(TrainingError, match="at step 3"):
-        watch.look()
-    with pytest.raises(TrainingError, match="at step 9"):
-        Watch(torch.device("cpu")).note(9, update(math.inf))
-
-
-class Signal(Quiet):
-    """Sends this process a signal after a step."""
-
-    def __init__(self, step: int, number: int) -> None:
-        self.step, self.number = step, number
-
-    def advance(self, step: int) -> None:
-        if step == self.step:
-            os.kill(os.getpid(), self.number)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
-    number: signal.Signals, recipe_of: Make, tmp_path: Path
-) -> None:
-    run, told = tmp_path / "my run", Told()
-    handlers = [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)]
-    result = train(recipe_of("causal"), run, loggers=[Signal(5, number), told])
-    assert (result.step, result.reason) == (5, "interrupted")
-    assert read_state(run).step == 5
-    note = told.all("note")[-1]
-    assert f"{number.name} after step 5 of 7" in note
-    assert note.endswith(f"\n  transpect train '{run}/recipe.yaml' --out '{run}' --resume auto")
-    assert [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)] == handlers
-
-
-def test_a_second_signal_stops_at_once(recipe_of: Make, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        train(recipe_of("causal"), tmp_path, loggers=[Signal(5, signal.SIGINT), Signal(5, signal.SIGINT)])
-    assert read_state(tmp_path).step == 4
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_signals_can_be_left_alone_and_a_command_can_be_given(recipe_of: Make, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        train(recipe_of("causal"), tmp_path / "a", loggers=[Signal(3, signal.SIGINT)], handle_signals=False)
-    told = Told()
-    train(recipe_of("causal"), tmp_path / "b", loggers=[told], should_stop=lambda step: step == 1, command="again!")
-    assert told.all("note")[-1].endswith("To go on:\n  again!")
-
-
-def test_trains_off_the_main_thread_too(recipe_of: Make, tmp_path: Path) -> None:
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(train(recipe_of("causal"), tmp_path)))
-    thread.start()
-    thread.join()
-    assert results[0].reason == "finished"
-
-
 # what it says
 
 
@@ -358,6 +200,16 @@ def test_prints_plain_lines_where_there_is_no_terminal(recipe_of: Make, tmp_path
     assert "Done: 7 steps" in text
 
 
+def test_the_time_left_is_that_of_the_steps_left() -> None:
+    now, console = 100.0, Console(file=io.StringIO(), width=200)
+    lines = Lines(console, clock=lambda: now)
+    lines.start(Run(Path("out"), "", 10, 50, 1, "cpu"))
+    now = 130.0
+    lines.record({"step": 20, "loss": 1.0, "lr": 0.1, "grad_norm": 1.0, "tokens_per_s": 9.0, "seconds": 1e6})
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().endswith("  0:01:30 left\n")
+
+
 def test_draws_a_bar_on_a_terminal(recipe_of: Make, tmp_path: Path) -> None:
     text = shown(recipe_of("causal", {"logging.progress": "auto"}), tmp_path / "run", terminal=True)
     assert "\x1b" in text
@@ -369,8 +221,7 @@ def test_prints_nothing_if_asked(recipe_of: Make, tmp_path: Path) -> None:
     assert shown(recipe_of("causal"), tmp_path / "run", terminal=True) == ""
 
 
-def test_a_logger_is_told_in_order_and_closed_last(recipe_of: Make, tmp_path: Path) -> None:
-    told = Told()
+def test_a_logger_is_told_in_order_and_closed_last(recipe_of: Make, tmp_path: Path, told: Any) -> None:
     train(recipe_of("causal"), tmp_path, loggers=[told])
     start = told.all("start")[0]
     assert (told.heard[0][0], told.heard[-1][0]) == ("start", "close")

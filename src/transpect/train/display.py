@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from time import monotonic
 from typing import Literal
 
 from rich.console import Console
@@ -22,25 +24,27 @@ def display(style: Literal["auto", "bar", "lines", "none"], console: Console) ->
 
 
 class Lines(Quiet):
-    """A plain line for each record."""
+    """A plain line for each record.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._last = 0
-        self._before: tuple[int, float] | None = None
+    Args:
+        console: where to.
+        clock: seconds from some moment on.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._first = self._last = 0
+        self._begun = 0.0
 
     def start(self, run: Run) -> None:
-        self._last = run.last
+        self._first, self._last, self._begun = run.first, run.last, self._clock()
         announce(self._console, run, plain=True)
 
     def record(self, record: Record) -> None:
-        step, seconds = int(record["step"]), float(record["seconds"])
-        before, self._before = self._before, (step, seconds)
-        left = ""
-        if before is not None and step > before[0]:
-            rest = (self._last - step) * (seconds - before[1]) / (step - before[0])
-            left = f"  {timedelta(seconds=round(rest))} left"
-        self.note(f"step {step}/{self._last}  {numbers(record)}{left}")
+        step = int(record["step"])
+        # with evaluations and savings so far: they will come again
+        left = (self._clock() - self._begun) / (step - self._first) * (self._last - step)
+        self.note(f"step {step}/{self._last}  {numbers(record)}  {timedelta(seconds=round(left))} left")
 
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -20,7 +20,7 @@ from transpect.text.train import resolve_kind
 from transpect.train.loss import check_head
 from transpect.train.recipe import Recipe, TokenizerSpec
 
-ENDLESS_TEXTS = 20_000
+ENDLESS_TEXTS = 5_000
 """How many texts of an endless source a tokenizer is trained on where the recipe says nothing."""
 
 

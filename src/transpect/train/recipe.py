@@ -65,7 +65,7 @@ class TokenizerSpec:
         vocab_size: at most this many tokens; None is as many as the kind finds (char alone can).
         special_tokens: role to token, over the kind's own; null takes a role away.
         extra_special_tokens: more special tokens, without a role.
-        texts: train it on the first so many texts; None is all of them, or 20,000 of an endless source.
+        texts: train it on the first so many texts; None is all of them, or 5,000 of an endless source.
         options: the kind's own options, which stand beside these in a file, e.g. ``lowercase: true``.
     """
 
