@@ -58,6 +58,18 @@ def test_the_editor_of_these_tests_changes_nothing_by_itself(saved: Callable[...
         assert all(tensor.data_ptr() % 64 == 0 for tensor in read.values())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("at_once", [1, 200, 5000])
+def test_weights_copied_by_parts_are_whole(
+    saved: Callable[..., Path], small: Small, monkeypatch: pytest.MonkeyPatch, dtype: str, at_once: int
+) -> None:
+    monkeypatch.setattr("transpect.interop.weights._REFRESH", at_once)
+    for name in ("gpt2", "llama"):
+        twin = Transformer(small(name)).to(getattr(torch, dtype)).state_dict()
+        read = load_model(saved(name), dtype=dtype).state_dict()
+        assert all(torch.equal(read[key], twin[key]) for key in twin)
+
+
 # ---- tensors
 
 
