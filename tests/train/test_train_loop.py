@@ -15,7 +15,7 @@ from torch import Tensor
 
 import transpect
 from transpect.base.errors import ConfigError
-from transpect.interop import load_generation, load_model, resolve
+from transpect.interop import load_config, load_generation, load_model, resolve
 from transpect.text import load_tokenizer
 from transpect.train import (
     Evaluation,
@@ -82,9 +82,19 @@ def test_a_trained_model_is_loaded_by_the_facade(recipe_of: Make, tmp_path: Path
     assert isinstance(lm.generate("the c", max_new_tokens=3), str)
 
 
-def test_a_model_of_a_family_is_saved_as_one_although_documents_were_packed(recipe_of: Make, tmp_path: Path) -> None:
-    train(recipe_of("causal", {"train.max_steps": 1, "data.objective": {"kind": "causal"}}), tmp_path)
-    assert json.loads((tmp_path / "last" / "config.json").read_text(encoding="utf-8"))["model_type"] == "gpt2"
+@pytest.mark.parametrize("positions", ["learned", "alibi"])  # of the family, and of none
+@pytest.mark.parametrize("objective", ["causal", "masked"])
+def test_a_saved_model_knows_nothing_of_packed_documents(
+    objective: str, positions: str, recipe_of: Make, tmp_path: Path
+) -> None:
+    packed = {"data.objective": {"kind": objective, "pack": True}, "model.positions": positions}
+    recipe = recipe_of(objective, {"train.max_steps": 1, **packed})
+    train(recipe, tmp_path)
+    for name in ("best", "last"):
+        saved = load_config(tmp_path / name)
+        assert saved.last.visibility == recipe.model.config.last.visibility
+        family = {"causal": "gpt2", "masked": "bert"}[objective] if positions == "learned" else "transpect"
+        assert json.loads((tmp_path / name / "config.json").read_text(encoding="utf-8"))["model_type"] == family
 
 
 def test_last_is_the_state_and_best_is_the_best(recipe_of: Make, tmp_path: Path) -> None:

@@ -94,6 +94,30 @@ def test_off_the_cpu_losses_are_looked_at_late_and_named_exactly() -> None:
         Watch(torch.device("cpu")).note(9, update(math.inf))
 
 
+def test_where_losses_are_looked_at_late_nothing_bad_is_saved_or_written_down(
+    recipe_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, made = session.update, []
+
+    def update(*args: Any, **options: Any) -> Update:
+        done = real(*args, **options)
+        made.append(1)
+        return Update(torch.tensor(math.nan), done.grad_norm, 1, 1) if len(made) == 3 else done
+
+    monkeypatch.setattr(session, "update", update)
+    monkeypatch.setattr(session, "Watch", lambda _device: Watch(torch.device("cuda")))
+    for due in ("save_every", "log_every", "eval_every"):
+        made.clear()
+        rare = {f"train.{name}": 100 for name in ("save_every", "log_every", "eval_every")}
+        with pytest.raises(TrainingError, match="at step 3"):
+            train(recipe_of("causal", {**rare, f"train.{due}": 4}), tmp_path / due)
+        assert len(made) == 4
+        assert read_state(tmp_path / due).step == 0
+        assert read_metrics(tmp_path / due) == []
+        assert not (tmp_path / due / "last").exists()
+        assert not (tmp_path / due / "best").exists()
+
+
 class Signal(Quiet):
     """Sends this process a signal after a step."""
 
