@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -104,6 +105,8 @@ def test_a_bare_word_is_a_kind_with_its_defaults() -> None:
         ({"name": "x", "size": True}, "size", "whole number"),
         ({"name": "x", "scale": "wide"}, "scale", "must be a number"),
         ({"name": "x", "scale": False}, "scale", "must be a number"),
+        ({"name": "x", "scale": float("nan")}, "scale", "must be a number"),
+        ({"name": datetime.date(2024, 1, 1)}, "name", "of type str"),
         ({"name": "x", "fine": "yes"}, "fine", "true or false"),
         ({"name": "x", "colour": "green"}, "colour", "'red', 'blue'"),
         ({"name": "x", "shape": "disk"}, "shape.kind", "Did you mean 'disc'"),
@@ -177,6 +180,11 @@ def test_overrides(overrides: list[tuple[str, str]], expected: dict[str, Any]) -
     assert data == before
     for key, value in expected.items():
         assert getattr(sheet, key) == value
+
+
+def test_values_that_only_yaml_knows_reach_the_check() -> None:
+    with pytest.raises(ConfigError, match="name must be of type str"):
+        from_data(Sheet, apply_overrides({"name": datetime.date(2024, 1, 1)}, [("size", 1)]))
 
 
 def test_an_override_below_a_scalar_is_refused() -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from transpect.base.codec import from_data, to_data
 from transpect.base.errors import ConfigError
+from transpect.cache import DenseCache, SegmentMemory
 from transpect.core import (
     PRESETS,
     AttentionConfig,
@@ -136,12 +137,35 @@ def test_short_names_reach_every_tower() -> None:
         ([("steps", "[[self], [self]]")], "may stand once"),
         ([("decoder.shared_norm", "true")], "several branches"),
         ([("dropout", 1.0)], "below 1"),
+        ([("ffn.dropout", 1.5)], "below 1"),
+        ([("attention.dropout", -0.1)], "below 1"),
+        ([("embedding.dropout", 2)], "below 1"),
+        ([("d_ff", 0)], "d_ff must be at least 1"),
+        ([("d_ff", -1)], "d_ff must be at least 1"),
+        ([("head_dim", 0)], "head_dim must be at least 1"),
+        ([("attention.soft_cap", 0.0), ("kernel", "naive")], "soft_cap must be above 0"),
+        ([("head.soft_cap", 0.0)], "soft_cap must be above 0"),
+        ([("norm.eps", -1.0)], "eps must be above 0"),
+        ([("init.std", -1.0)], "std must be at least 0"),
+        ([("embedding.token_types", -1)], "token_types must be at least 0"),
+        ([("positions", "{kind: learned, offset: -3}")], "offset must be at least 0"),
+        ([("positions", "{kind: rope, theta: 1.0}")], "theta must be above 1"),
+        ([("positions", "{kind: rope, scaling: {kind: linear, factor: 0}}")], "factor must be above 0"),
+        ([("positions", "{kind: rope, scaling: {kind: yarn, factor: 0.5, original_length: 8}}")], "at least 1"),
+        ([("positions", "{kind: rope, scaling: {kind: dynamic, factor: 2, original_length: 0}}")], "at least 1"),
+        ([("positions", "{kind: t5, buckets: 1}")], "buckets must be at least 2"),
+        ([("positions", "{kind: t5, buckets: 32, max_distance: 16}")], "max_distance must be above 16"),
+        ([("visibility", "{kind: all, rules: []}")], "at least one rule"),
+        ([("visibility", "{kind: any, rules: []}")], "at least one rule"),
+        ([("head", "{kind: sequence_class, n_classes: 0}")], "n_classes must be at least 1"),
+        ([("head", "{kind: token_class, n_classes: 2, dropout: 1}")], "below 1"),
         ([("decoder", None)], "an encoder, a decoder, or both"),
     ],
 )
 def test_what_cannot_be_built_is_refused_by_name(overrides: list[tuple[str, object]], message: str) -> None:
+    small = override(preset("gpt2"), [("vocab_size", 9), ("d_model", 24), ("n_layers", 1), ("n_heads", 3)])
     with pytest.raises(ConfigError, match=message):
-        override(preset("gpt2"), overrides)
+        Transformer(override(small, overrides), seed=None)
 
 
 def test_unknown_presets_get_a_suggestion() -> None:
@@ -463,7 +487,7 @@ def test_global_random_state_is_left_alone() -> None:
     [
         (torch.zeros(3, dtype=torch.long), r"\[B, T\]"),
         (torch.zeros(1, 3), r"\[B, T\]"),
-        (torch.tensor([[0, 19]]), "vocab_size=19"),
+        (torch.tensor([[0, 19]]), "below 19"),
         (torch.tensor([[-100, 3]]), "-100"),
     ],
 )
@@ -480,6 +504,56 @@ def test_a_model_keeps_no_state() -> None:
     net(ids[:, :3])
     assert torch.equal(net(ids), first)
     assert not list(net.buffers())
+
+
+def test_a_pass_has_a_cache_or_a_memory() -> None:
+    with pytest.raises(ConfigError, match="not both"):
+        Transformer(tiny())(torch.zeros(1, 2, dtype=torch.long), cache=DenseCache(), memory=SegmentMemory(4))
+
+
+def test_token_types_are_checked() -> None:
+    net = Transformer(tiny(embedding=EmbeddingConfig(token_types=2)))
+    with pytest.raises(ConfigError, match="token_types must be at least 0 and below 2"):
+        net(torch.zeros(1, 2, dtype=torch.long), token_types=torch.tensor([[0, 2]]))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 3])
+@pytest.mark.parametrize("length", [0, 1])
+@torch.no_grad()
+def test_empty_batches_and_rows_pass_through(batch: int, length: int) -> None:
+    net = Transformer(tiny(decoder=replace(tiny().decoder, positions=Learned()))).eval()
+    ids = torch.zeros(batch, length, dtype=torch.long)
+    assert net(ids).shape == (batch, length, 19)
+    assert net(ids, tags=Tags.padded(torch.ones(batch, length, dtype=torch.bool))).shape == (batch, length, 19)
+
+
+@torch.no_grad()
+def test_large_scores_fit_float16() -> None:
+    """q·k of 64 · 40 · 40 exceeds 65,504; scaled by 1/8 it does not."""
+    query = torch.full((1, 1, 1, 64), 40.0, dtype=torch.float16)
+    tags = Tags.dense(1, 1)
+    for kernel in (Naive(), Sdpa()):
+        out = kernel.attend(
+            query,
+            query,
+            query,
+            View(Full(), tags, tags),
+            bias=None,
+            scale=0.125,
+            soft_cap=None,
+            dropout=0.0,
+            see=lambda name, value: None,
+        )
+        assert torch.equal(out, query)
+
+
+@torch.no_grad()
+def test_offset_norm_adds_one_in_float32() -> None:
+    norm = RMSNorm(unit_offset=True).build(64).bfloat16()
+    norm.weight.normal_(0.0, 0.3)
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    exact = functional.rms_norm(x.double(), (64,), 1 + norm.weight.double(), 1e-6)
+    assert torch.equal(norm(x), exact.bfloat16())
 
 
 def test_an_encoderless_model_says_so() -> None:

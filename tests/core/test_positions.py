@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from transpect.base.errors import ConfigError, ContextLengthError
+from transpect.base.errors import ConfigError, ContextLengthError, MaskError
 from transpect.cache import DenseCache, SegmentMemory
 from transpect.core import (
     AttentionConfig,
@@ -314,6 +314,35 @@ def test_a_shorter_memory_reaches_as_far_as_layers_times_memory() -> None:
     assert net.token.weight.grad is not None
     reached = net.token.weight.grad.abs().sum(-1) > 0
     assert reached.nonzero().flatten().tolist() == [10, 11]
+
+
+@torch.no_grad()
+def test_a_memory_goes_on_after_padding_and_forgotten_tokens() -> None:
+    """Positions follow the last real token of each row, also where it is no longer, or never was, remembered."""
+    net = model(Rope())
+    first = Tags.padded(torch.tensor([[True, True, True, False, False], [True] * 5]))
+    for limit in (0, 2, 5):
+        memory = SegmentMemory(limit)
+        net(torch.zeros(2, 5, dtype=torch.long), tags=first, memory=memory)
+        assert memory.next_position.tolist() == [[3], [5]]
+        net(torch.zeros(2, 1, dtype=torch.long), tags=Tags.padded(torch.zeros(2, 1, dtype=torch.bool)), memory=memory)
+        assert memory.next_position.tolist() == [[3], [5]]
+    with pytest.raises(ConfigError, match="limit"):
+        SegmentMemory(-1)
+
+
+@torch.no_grad()
+def test_packed_rows_say_themselves_how_they_go_on() -> None:
+    net, cache = model(Rope()), DenseCache()
+    tags = Tags.of(torch.tensor([[0, 1, 2, 0, 1]]), segment=torch.tensor([[0, 0, 0, 1, 1]]))
+    net(torch.zeros(1, 5, dtype=torch.long), tags=tags, cache=cache)
+    with pytest.raises(MaskError, match="no single next position"):
+        net(torch.zeros(1, 1, dtype=torch.long), cache=cache)
+    net(
+        torch.zeros(1, 1, dtype=torch.long),
+        tags=Tags.of(torch.tensor([[2]]), segment=torch.tensor([[1]])),
+        cache=cache,
+    )
 
 
 def test_encoder_and_decoder_use_their_own_bucket_directions() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -98,9 +98,7 @@ def load_yaml(path: str | Path) -> tuple[Data, dict[KeyPath, int]]:
     """
     file = Path(path)
     if not file.is_file():
-        raise ConfigError(
-            "no such file", file=file, remedy="Check the path; it is relative to where you are."
-        )
+        raise ConfigError("no such file", file=file, remedy="Check the path; it is relative to where you are.")
     try:
         node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -145,7 +143,7 @@ def apply_overrides(data: Data, overrides: Iterable[tuple[str, Any]]) -> Data:
     A string value is read as YAML (``64`` is a number, ``[a, b]`` a list, ``null`` None). A key below a bare kind
     (``positions: rope``) opens it into ``{kind: rope, ...}``.
     """
-    result: Data = json.loads(json.dumps(to_data(data)))
+    result: Data = to_data(data)
     for dotted, value in overrides:
         *parents, last = dotted.split(".")
         node: Any = result
@@ -196,9 +194,7 @@ def _decode(hint: Any, data: Any, path: KeyPath) -> Any:
             return tuple(_decode(args[0], item, (*path, str(i))) for i, item in enumerate(data))
         if len(data) != len(args):
             raise _error(f"{name} must have {len(args)} items", data, path)
-        return tuple(
-            _decode(a, item, (*path, str(i))) for i, (a, item) in enumerate(zip(args, data, strict=True))
-        )
+        return tuple(_decode(a, item, (*path, str(i))) for i, (a, item) in enumerate(zip(args, data, strict=True)))
     if origin is dict:
         if not isinstance(data, dict):
             raise _error(f"{name} must be a mapping", data, path)
@@ -235,9 +231,7 @@ def _decode_variant(union: type[Variant], data: Any, path: KeyPath) -> Any:
     kinds = {union.kind: union} if union.kind else union.kinds()
     tag = data.get("kind", union.kind)
     if tag not in kinds:
-        raise _error(
-            f"{name}.kind must be one of {', '.join(kinds)}", tag, (*path, "kind"), did_you_mean(tag, kinds)
-        )
+        raise _error(f"{name}.kind must be one of {', '.join(kinds)}", tag, (*path, "kind"), did_you_mean(tag, kinds))
     return _decode_dataclass(kinds[tag], {k: v for k, v in data.items() if k != "kind"}, path)
 
 
@@ -274,7 +268,7 @@ def _decode_scalar(hint: Any, data: Any, path: KeyPath) -> Any:
                 data = float(data)
             except ValueError:
                 raise _error(f"{name} must be a number", data, path) from None
-        if isinstance(data, int | float) and not isinstance(data, bool):
+        if isinstance(data, int | float) and not isinstance(data, bool) and not math.isnan(data):
             return float(data)
         raise _error(f"{name} must be a number", data, path)
     if hint is int:

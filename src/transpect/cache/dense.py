@@ -36,7 +36,7 @@ class DenseCache:
     @property
     def next_position(self) -> Tensor | int:
         """The position after the last real token: a number where all rows agree, else [B, 1]."""
-        return 0 if self._tags is None else after(self._tags)
+        return 0 if self._tags is None else self._tags.after()
 
     def admit(self, tags: Tags) -> Tags:
         """Note the new tokens, give the tags of all keys."""
@@ -113,13 +113,6 @@ class DenseCache:
             buffer = store[layer] = grown
         buffer[:, :, start:end] = new
         return buffer[:, :, :end]
-
-
-def after(tags: Tags) -> Tensor | int:
-    """The position that follows the last real token of each row; padding does not count."""
-    if tags.start is not None:
-        return tags.start + tags.shape[1]
-    return torch.amax(tags.position, -1, keepdim=True) + 1
 
 
 def unpadded(tags: Tags) -> Tags:

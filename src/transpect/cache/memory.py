@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transpect.cache.dense import after
+from transpect.base.checks import at_least
 from transpect.core.context import Tags
 
 
@@ -22,7 +22,9 @@ class SegmentMemory:
     """
 
     def __init__(self, limit: int) -> None:
+        at_least("SegmentMemory.limit", limit, 0)
         self.limit = limit
+        self._next: Tensor | int = 0
         self._tags: Tags | None = None
         self._hidden: dict[int, Tensor] = {}
 
@@ -33,12 +35,15 @@ class SegmentMemory:
 
     @property
     def next_position(self) -> Tensor | int:
-        """The position after the last real token."""
-        return 0 if self._tags is None else after(self._tags)
+        """The position after the last real token, remembered or not."""
+        return self._next
 
     def admit(self, tags: Tags) -> Tags:
         """Give the tags of remembered and new tokens together, and remember the last of them."""
         together = tags if self._tags is None else self._tags.join(tags)
+        # a row may bring nothing but padding, and its last real token may no longer be remembered
+        fresh = tags.after()
+        self._next = fresh if isinstance(fresh, int) else torch.maximum(fresh, fresh * 0 + self._next)
         kept = min(self.limit, together.shape[1])
         self._tags = together.columns(slice(together.shape[1] - kept, None))
         return together

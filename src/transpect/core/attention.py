@@ -10,6 +10,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from transpect.base.checks import above, at_least, share
 from transpect.base.errors import ConfigError
 from transpect.core.context import Context
 from transpect.core.kernels import Demands, Kernel, Sdpa
@@ -57,16 +58,16 @@ class AttentionConfig:
     kernel: Kernel = field(default_factory=Sdpa)
 
     def __post_init__(self) -> None:
-        if self.n_heads < 1:
-            raise ConfigError("n_heads must be at least 1", value=self.n_heads)
+        at_least("n_heads", self.n_heads, 1)
+        at_least("head_dim", self.head_dim, 1)
+        above("soft_cap", self.soft_cap, 0)
+        share("dropout", self.dropout)
         if self.kv_heads < 1 or self.n_heads % self.kv_heads:
             raise ConfigError(
                 "n_heads must be a multiple of n_kv_heads",
                 value=f"{self.n_heads} and {self.n_kv_heads}",
                 remedy="Each key-value head serves the same number of query heads.",
             )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError("dropout must be at least 0 and below 1", value=self.dropout)
         self.kernel.check(Demands(soft_cap=self.soft_cap))
 
     @property

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
 from torch import Tensor, nn
 
+from transpect.base.checks import at_least, share
 from transpect.base.errors import ConfigError
 from transpect.core.attention import AttentionConfig, CrossAttention, Pass, SelfAttention
 from transpect.core.context import Context, Tags
@@ -58,10 +61,8 @@ class StackConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.n_layers < 1:
-            raise ConfigError("n_layers must be at least 1", value=self.n_layers)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError("dropout must be at least 0 and below 1", value=self.dropout)
+        at_least("n_layers", self.n_layers, 1)
+        share("dropout", self.dropout)
         branches = [branch for step in self.steps for branch in step]
         unknown = [branch for branch in branches if branch not in BRANCHES]
         if unknown or not branches or not all(self.steps):
@@ -145,7 +146,7 @@ class Step(nn.Module):
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         shared = self.before(x)
-        out: Tensor = self.after(x + sum(branch(shared, run) for branch in self.branches.values()))
+        out: Tensor = self.after(reduce(add, (branch(shared, run) for branch in self.branches.values()), x))
         return out
 
 

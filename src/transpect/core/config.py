@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from transpect.base.checks import at_least
 from transpect.base.codec import apply_overrides, did_you_mean, from_data, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.blocks import StackConfig
@@ -40,12 +41,13 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "d_model", "context_length"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1", value=getattr(self, name))
+            at_least(name, getattr(self, name), 1)
         if not self.towers:
             raise ConfigError("a model needs an encoder, a decoder, or both")
         for name, stack in self.towers.items():
             stack.attention.width(self.d_model)
+            if stack.cross is not None:
+                stack.cross.width(self.d_model)
             if stack.crosses and (name, len(self.towers)) != ("decoder", 2):
                 raise ConfigError(
                     "only a decoder behind an encoder can cross-attend",

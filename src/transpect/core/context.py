@@ -70,7 +70,7 @@ class Tags:
         prefix = torch.zeros_like(position, dtype=torch.bool) if prefix is None else prefix
         _check(segment, "segment", position, torch.int64)
         _check(prefix, "prefix", position, torch.bool)
-        horizon = position.amax(-1) + 1 if horizon is None else horizon
+        horizon = _lengths(position) if horizon is None else horizon
         return cls(position, segment, prefix, horizon, None)
 
     @classmethod
@@ -109,8 +109,26 @@ class Tags:
             self.start if together else None,
         )
 
+    def after(self) -> Tensor | int:
+        """The position that follows each row's last real token: a number where all rows agree, else [B, 1].
+
+        Raises:
+            MaskError: a row of several packed documents, of which any might go on.
+        """
+        if self.start is not None:
+            return self.start + self.shape[1]
+        real = self.position >= 0
+        first = self.segment.masked_fill(~real, 2**62).amin(-1, keepdim=True) if self.shape[1] else self.segment
+        if bool((real & (self.segment != first)).any()):
+            raise MaskError(
+                "a row of several packed documents has no single next position",
+                remedy="State the tags of the tokens that follow.",
+            )
+        return _lengths(self.position)[:, None]
+
     def columns(self, which: slice) -> Tags:
         """A run of columns of every row; the horizon stays."""
+        assert which.step in (None, 1)
         start = None if self.start is None else self.start + which.indices(self.shape[1])[0]
         return Tags(self.position[:, which], self.segment[:, which], self.prefix[:, which], self.horizon, start)
 
@@ -238,6 +256,11 @@ class Context:
     cache: Cache = NO_CACHE
     memory: Memory = NO_MEMORY
     tap: Tap = NO_TAP
+
+
+def _lengths(position: Tensor) -> Tensor:
+    """[B]: the position after the last real token; 0 for a row without any."""
+    return position.amax(-1).clamp(min=-1) + 1 if position.shape[1] else position.new_zeros(len(position))
 
 
 def _check(tag: Tensor, name: str, like: Tensor, dtype: torch.dtype) -> None:

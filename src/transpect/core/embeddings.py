@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from transpect.base.checks import at_least, share
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.norms import Norm
@@ -33,10 +34,8 @@ class EmbeddingConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.token_types < 0:
-            raise ConfigError("token_types must not be negative", value=self.token_types)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError("dropout must be at least 0 and below 1", value=self.dropout)
+        at_least("token_types", self.token_types, 0)
+        share("dropout", self.dropout)
 
 
 class SegmentEmbedding(nn.Module):
@@ -47,7 +46,10 @@ class SegmentEmbedding(nn.Module):
         self.table = nn.Embedding(token_types, d_model)
 
     def forward(self, x: Tensor, token_types: Tensor | None) -> Tensor:
-        out: Tensor = x + (self.table.weight[0] if token_types is None else self.table(token_types))
+        if token_types is None:
+            return x + self.table.weight[0]
+        check_ids(token_types, self.table.num_embeddings, "token_types")
+        out: Tensor = x + self.table(token_types)
         return out
 
 
@@ -65,7 +67,7 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: EmbeddingConfig, d_model: int) -> None:
         super().__init__()
-        self.factor = d_model**0.5 if config.scaled else 1.0
+        self.scale = Scaled(d_model**0.5) if config.scaled else nn.Identity()
         types = config.token_types
         self.segment = SegmentEmbedding(types, d_model) if types else NoSegmentEmbedding()
         self.norm = nn.Identity() if config.norm is None else config.norm.build(d_model)
@@ -73,28 +75,39 @@ class Embeddings(nn.Module):
 
     def forward(self, tokens: Tensor, tags: Tags, positions: PositionModule, token_types: Tensor | None) -> Tensor:
         """Token vectors [B, T, D] -> [B, T, D]."""
-        x = positions.embed(self.segment(tokens * self.factor, token_types), tags)
+        x = positions.embed(self.segment(self.scale(tokens), token_types), tags)
         out: Tensor = self.dropout(self.norm(x))
         return out
 
 
-def check_ids(ids: Tensor, vocab_size: int) -> None:
-    """Refuse ids that are not [B, T] whole numbers of the vocabulary.
+class Scaled(nn.Module):
+    """x · factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+def check_ids(ids: Tensor, size: int, name: str = "ids") -> None:
+    """Refuse ids that are not [B, T] whole numbers below ``size``.
 
     Raises:
         ConfigError: wrong shape, dtype or range.
     """
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
         raise ConfigError(
-            "ids must be [B, T] whole numbers",
+            f"{name} must be [B, T] whole numbers",
             value=f"{list(ids.shape)} of {ids.dtype}",
             remedy="For one sequence pass ids[None].",
         )
     # on a GPU the look would wait for the device; its own assertion catches the same there
-    if ids.device.type == "cpu" and ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < vocab_size):
+    if ids.device.type == "cpu" and ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < size):
         worst = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise ConfigError(
-            f"ids must be at least 0 and below vocab_size={vocab_size}",
+            f"{name} must be at least 0 and below {size}",
             value=worst,
             remedy="The tokenizer belongs to another model, or padding was not replaced by a real id.",
         )

@@ -13,6 +13,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
+from transpect.base.checks import at_least, share
 from transpect.base.codec import Variant
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "relu2", "tanh"]
@@ -61,6 +62,10 @@ class Mlp(FeedForward, kind="mlp"):
     bias: bool = True
     dropout: float = 0.0
 
+    def __post_init__(self) -> None:
+        at_least("d_ff", self.d_ff, 1)
+        share("dropout", self.dropout)
+
     def width(self, d_model: int) -> int:
         return 4 * d_model if self.d_ff is None else self.d_ff
 
@@ -81,6 +86,10 @@ class Glu(FeedForward, kind="glu"):
     act: Activation = "silu"
     bias: bool = False
     dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("d_ff", self.d_ff, 1)
+        share("dropout", self.dropout)
 
     def width(self, d_model: int) -> int:
         return -(-8 * d_model // 96) * 32 if self.d_ff is None else self.d_ff

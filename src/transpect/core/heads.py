@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from transpect.base.checks import above, at_least, share
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
+from transpect.core.embeddings import Scaled
 from transpect.core.feedforward import ACTIVATIONS, Activation
 from transpect.core.norms import LayerNorm, Norm
 
@@ -46,6 +48,9 @@ class CausalLM(Head, kind="causal_lm"):
     bias: bool = False
     rescaled: bool = False
     soft_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        above("soft_cap", self.soft_cap, 0)
 
     def build(self, d_model: int, vocab_size: int) -> nn.Module:
         return CausalLMHead(self, d_model, vocab_size)
@@ -82,6 +87,10 @@ class SequenceClass(Head, kind="sequence_class"):
     bias: bool = True
     dropout: float = 0.1
 
+    def __post_init__(self) -> None:
+        at_least("n_classes", self.n_classes, 1)
+        share("dropout", self.dropout)
+
     def build(self, d_model: int, vocab_size: int) -> nn.Module:
         return SequenceClassHead(self, d_model)
 
@@ -92,6 +101,10 @@ class TokenClass(Head, kind="token_class"):
 
     n_classes: int
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        at_least("n_classes", self.n_classes, 1)
+        share("dropout", self.dropout)
 
     def build(self, d_model: int, vocab_size: int) -> nn.Module:
         return TokenClassHead(self, d_model)
@@ -118,12 +131,12 @@ class Pooled(Head, kind="pooled"):
 class CausalLMHead(nn.Module):
     def __init__(self, options: CausalLM, d_model: int, vocab_size: int) -> None:
         super().__init__()
-        self.factor = d_model**-0.5 if options.rescaled else 1.0
+        self.rescale = Scaled(d_model**-0.5) if options.rescaled else nn.Identity()
         self.project = Projection(d_model, vocab_size, tied=options.tied, bias=options.bias)
         self.cap = nn.Identity() if options.soft_cap is None else SoftCap(options.soft_cap)
 
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
-        out: Tensor = self.cap(self.project(hidden * self.factor, table))
+        out: Tensor = self.cap(self.project(self.rescale(hidden), table))
         return out
 
 

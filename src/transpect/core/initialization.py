@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from transpect.base.checks import at_least
 from transpect.base.codec import Variant
 
 
@@ -29,6 +30,9 @@ class NormalInit(Initialization, kind="normal"):
 
     std: float = 0.02
     residual_scaling: bool = True
+
+    def __post_init__(self) -> None:
+        at_least("std", self.std, 0)
 
     def linear(self, weight: Tensor, generator: torch.Generator, *, residual: int) -> None:
         shrink = residual**-0.5 if self.residual_scaling and residual else 1.0
@@ -70,11 +74,14 @@ def initialize(model: nn.Module, init: Initialization, residual: dict[str, int],
     """
     generator = torch.Generator().manual_seed(seed)
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            init.linear(module.weight, generator, residual=residual.get(name, 0))
-            if module.bias is not None:
-                module.bias.zero_()
-        elif isinstance(module, nn.Embedding):
-            init.table(module.weight, generator)
-        elif isinstance(weight := getattr(module, "weight", None), nn.Parameter) and weight.ndim == 2:
-            init.linear(weight, generator, residual=0)
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, nn.Parameter) or weight.ndim != 2:
+            continue
+        drawn = torch.empty(weight.shape, dtype=weight.dtype, device="cpu")
+        if isinstance(module, nn.Embedding):
+            init.table(drawn, generator)
+        else:
+            init.linear(drawn, generator, residual=residual.get(name, 0))
+        weight.copy_(drawn)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            module.bias.zero_()

@@ -143,6 +143,10 @@ class Transformer(nn.Module):
         self, tower: str, ids: Tensor, tags: Tags | None, source: Source, cache: Cache, memory: Memory, tap: Tap
     ) -> Context:
         check_ids(ids, self.config.vocab_size)
+        if cache is not NO_CACHE and memory is not NO_MEMORY:
+            raise ConfigError(
+                "a pass has a cache or a memory, not both", remedy="A cache already holds what a memory would remember."
+            )
         if tags is None:
             tags = following(cache if cache.length else memory, ids)
         elif not isinstance(tags, Tags):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from transpect.base.checks import above
 from transpect.base.codec import Variant
 
 
@@ -27,6 +28,9 @@ class LayerNorm(Norm, kind="layernorm"):
     eps: float = 1e-5
     bias: bool = True
 
+    def __post_init__(self) -> None:
+        above("eps", self.eps, 0)
+
     def build(self, dim: int) -> nn.Module:
         return nn.LayerNorm(dim, eps=self.eps, bias=self.bias)
 
@@ -42,6 +46,9 @@ class RMSNorm(Norm, kind="rmsnorm"):
     eps: float = 1e-6
     unit_offset: bool = False
 
+    def __post_init__(self) -> None:
+        above("eps", self.eps, 0)
+
     def build(self, dim: int) -> nn.Module:
         return OffsetRMSNorm(dim, self.eps) if self.unit_offset else nn.RMSNorm(dim, eps=self.eps)
 
@@ -55,7 +62,9 @@ class OffsetRMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, self.weight.shape, 1.0 + self.weight, self.eps)
+        # 1 + w is rounded to three digits in bfloat16
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return functional.rms_norm(x.to(wide), self.weight.shape, 1.0 + self.weight.to(wide), self.eps).to(x.dtype)
 
 
 class Placement(Variant):

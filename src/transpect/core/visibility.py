@@ -12,7 +12,7 @@ Padding (position −1) neither sees nor is seen, under every rule. A mask is bo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
@@ -72,7 +72,7 @@ class Causal(Visibility, kind="causal"):
     """j ≤ i: a query sees itself and the past."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return _distance(query, key) >= 0
+        return _not_after(query, key)
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class Window(Visibility, kind="window"):
             raise ConfigError("Window.width must be at least 1: a query sees itself", value=self.width)
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        distance = _distance(query, key)
+        near = key.position[:, None, :] > (query.position - self.width)[:, :, None]
         if self.both_ways:
-            return distance.abs() < self.width
-        return (distance >= 0) & (distance < self.width)
+            return near & (key.position[:, None, :] < (query.position + self.width)[:, :, None])
+        return near & _not_after(query, key)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PrefixLM(Visibility, kind="prefix_lm"):
     """The prefix sees itself both ways, the rest is causal (T5 §3.2.1, UniLM §2.3)."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return (_distance(query, key) >= 0) | (query.prefix[:, :, None] & key.prefix[:, None, :])
+        return _not_after(query, key) | (query.prefix[:, :, None] & key.prefix[:, None, :])
 
     def plain(self) -> Visibility:
         return Causal()
@@ -126,8 +126,11 @@ class All(Visibility, kind="all"):
 
     rules: tuple[Visibility, ...]
 
+    def __post_init__(self) -> None:
+        _check_parts(self.rules)
+
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return torch.stack([rule.sees(query, key) for rule in self.rules]).all(0)
+        return reduce(torch.logical_and, (rule.sees(query, key) for rule in self.rules))
 
     def plain(self) -> Visibility:
         rules = tuple(plain for plain in (rule.plain() for rule in self.rules) if plain != Full())
@@ -140,8 +143,11 @@ class AnyOf(Visibility, kind="any"):
 
     rules: tuple[Visibility, ...]
 
+    def __post_init__(self) -> None:
+        _check_parts(self.rules)
+
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return torch.stack([rule.sees(query, key) for rule in self.rules]).any(0)
+        return reduce(torch.logical_or, (rule.sees(query, key) for rule in self.rules))
 
 
 class View:
@@ -171,14 +177,14 @@ class View:
         return self._rule.mask(self._query, self._key)[:, None]
 
     @cached_property
-    def alive(self) -> Tensor:
-        """[B, 1, T, 1] bool: the query sees at least one key."""
-        return self.mask.any(-1, keepdim=True)
+    def blind(self) -> Tensor:
+        """[B, 1, T, 1] bool: the query sees no key."""
+        return ~self.mask.any(-1, keepdim=True)
 
     @cached_property
     def opened(self) -> Tensor:
-        """The mask with rows that see nothing opened, so that a softmax over them is finite; see `alive`."""
-        return self.mask | ~self.alive
+        """The mask with rows that see nothing opened, so that a softmax over them is finite; see `blind`."""
+        return self.mask | self.blind
 
     def biased(self, bias: Tensor) -> Tensor:
         """``bias`` [B|1, H, T, S] with −inf where hidden (rows that see nothing are left open); made once a bias."""
@@ -187,5 +193,10 @@ class View:
         return self._biased[1]
 
 
-def _distance(query: Tags, key: Tags) -> Tensor:
-    return query.position[:, :, None] - key.position[:, None, :]  # [B, T, S], i−j
+def _check_parts(rules: tuple[Visibility, ...]) -> None:
+    if not rules:
+        raise ConfigError("a composition of rules needs at least one rule", remedy="Use `full` to hide nothing.")
+
+
+def _not_after(query: Tags, key: Tags) -> Tensor:
+    return key.position[:, None, :] <= query.position[:, :, None]  # [B, T, S], j ≤ i

@@ -31,7 +31,7 @@ class Naive(Kernel, kind="naive"):
     ) -> Tensor:
         groups = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)  # [B, H, S, E]
-        scores = query @ key.transpose(-1, -2) * scale  # [B, H, T, S]
+        scores = (query * scale) @ key.transpose(-1, -2)  # [B, H, T, S]; scaled first, for the range of float16
         if soft_cap is not None:
             scores = soft_cap * torch.tanh(scores / soft_cap)
         if bias is not None:

@@ -47,4 +47,4 @@ class Sdpa(Kernel, kind="sdpa"):
             query, key, value, mask, dropout, is_causal=triangle, scale=scale, enable_gqa=grouped
         )
         # without padding and under a known rule every query sees a key: itself, or everything
-        return out if triangle or view.everything else out.masked_fill(~view.alive, 0.0)
+        return out if triangle or view.everything else out.masked_fill(view.blind, 0.0)

@@ -26,9 +26,10 @@ class AlibiModule(PositionModule):
         self.n_heads = n_heads
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        distance = distances(query, key).abs()[:, None]  # [B|1, 1, T, S]
+        wide = torch.promote_types(dtype, torch.float32)
+        distance = distances(query, key).abs()[:, None].to(wide)  # [B|1, 1, T, S]
         geometry = Geometry()
-        geometry.bias = (-slopes(self.n_heads).to(distance.device)[:, None, None] * distance).to(dtype)
+        geometry.bias = (-slopes(self.n_heads).to(distance)[:, None, None] * distance).to(dtype)
         return geometry
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from transpect.base.checks import above, at_least
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
@@ -29,6 +30,11 @@ class RopeScaling(Variant):
         """A factor on sine and cosine, so on the scores its square."""
         return 1.0
 
+    @property
+    def of_each_pass(self) -> bool:
+        """Whether the frequencies depend on the horizons of a pass."""
+        return False
+
     def frequencies(self, theta: float, rotated: int, horizon: Tensor) -> Tensor:
         """Inverse frequencies [R/2], or [B, R/2] where they depend on each row's ``horizon`` [B]; float64."""
         raise AssertionError("abstract")
@@ -39,10 +45,9 @@ class RopeScaling(Variant):
 
 def inverse_frequencies(theta: float | Tensor, rotated: int) -> Tensor:
     """theta^(−2i/R) for i = 0 … R/2−1, float64; a [B, 1] theta gives [B, R/2]."""
-    exponent = torch.arange(0, rotated, 2, dtype=torch.float64) / rotated
     if isinstance(theta, Tensor):
-        return theta ** -exponent.to(theta.device)
-    return 1.0 / theta**exponent
+        return theta ** (-torch.arange(0, rotated, 2, dtype=torch.float64, device=theta.device) / rotated)
+    return 1.0 / theta ** (torch.arange(0, rotated, 2, dtype=torch.float64, device="cpu") / rotated)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,9 @@ class LinearScaling(RopeScaling, kind="linear"):
     """Position interpolation: all frequencies divided by ``factor`` (Chen et al. 2023)."""
 
     factor: float
+
+    def __post_init__(self) -> None:
+        above("LinearScaling.factor", self.factor, 0)
 
     def frequencies(self, theta: float, rotated: int, horizon: Tensor) -> Tensor:
         return inverse_frequencies(theta, rotated) / self.factor
@@ -75,9 +83,19 @@ class DynamicNTK(RopeScaling, kind="dynamic"):
     factor: float
     original_length: int
 
+    def __post_init__(self) -> None:
+        at_least("DynamicNTK.factor", self.factor, 1)
+        at_least("DynamicNTK.original_length", self.original_length, 1)
+
+    @property
+    def of_each_pass(self) -> bool:
+        return True
+
     def frequencies(self, theta: float, rotated: int, horizon: Tensor) -> Tensor:
         length = horizon.to(torch.float64).clamp(min=self.original_length)
         grown = self.factor * length / self.original_length - (self.factor - 1)
+        if rotated == 2:  # a single pair turns by position itself, whatever the base
+            return inverse_frequencies(theta, rotated).to(horizon.device).expand(len(horizon), 1)
         return inverse_frequencies(theta * grown[:, None] ** (rotated / (rotated - 2)), rotated)
 
     def check(self, query: Tags, key: Tags) -> None:
@@ -110,6 +128,12 @@ class Yarn(RopeScaling, kind="yarn"):
     attention_factor: float | None = None
     truncate: bool = True
 
+    def __post_init__(self) -> None:
+        at_least("Yarn.factor", self.factor, 1)
+        at_least("Yarn.original_length", self.original_length, 1)
+        above("Yarn.beta_slow", self.beta_slow, 0)
+        above("Yarn.beta_fast", self.beta_fast, self.beta_slow)
+
     @property
     def attention(self) -> float:
         if self.attention_factor is not None:
@@ -124,7 +148,7 @@ class Yarn(RopeScaling, kind="yarn"):
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, rotated - 1)
-        i = torch.arange(rotated // 2, dtype=torch.float64)
+        i = torch.arange(rotated // 2, dtype=torch.float64, device="cpu")
         keep = 1 - ((i - low) / max(high - low, 0.001)).clamp(0, 1)
         plain = inverse_frequencies(theta, rotated)
         return plain * keep + plain / self.factor * (1 - keep)
@@ -139,6 +163,12 @@ class Llama3Scaling(RopeScaling, kind="llama3"):
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_length: int = 8192
+
+    def __post_init__(self) -> None:
+        above("Llama3Scaling.factor", self.factor, 0)
+        above("Llama3Scaling.low_freq_factor", self.low_freq_factor, 0)
+        above("Llama3Scaling.high_freq_factor", self.high_freq_factor, self.low_freq_factor)
+        at_least("Llama3Scaling.original_length", self.original_length, 1)
 
     def frequencies(self, theta: float, rotated: int, horizon: Tensor) -> Tensor:
         plain = inverse_frequencies(theta, rotated)
@@ -164,6 +194,7 @@ class Rope(Position, kind="rope"):
     scaling: RopeScaling = field(default_factory=NoScaling)
 
     def __post_init__(self) -> None:
+        above("Rope.theta", self.theta, 1)
         if not 0 < self.fraction <= 1:
             raise ConfigError("Rope.fraction must be above 0 and at most 1", value=self.fraction)
 
@@ -183,6 +214,7 @@ class RopeModule(PositionModule):
     def __init__(self, options: Rope, rotated: int) -> None:
         super().__init__()
         self.options, self.rotated = options, rotated
+        self._frequencies: dict[torch.device, Tensor] = {}
 
         self.turn = _turn_pairs if options.interleaved else _turn_halves
         self.repeat = _repeat_pairs if options.interleaved else _repeat_halves
@@ -192,10 +224,18 @@ class RopeModule(PositionModule):
         of_query = self._turns(query, dtype)
         return RotaryGeometry(of_query, of_query if new is query else self._turns(new, dtype), self.turn)
 
+    def _frequency(self, horizon: Tensor) -> Tensor:
+        theta, scaling = self.options.theta, self.options.scaling
+        if scaling.of_each_pass:
+            return scaling.frequencies(theta, self.rotated, horizon)
+        if horizon.device not in self._frequencies:  # a copy in each pass would make a GPU wait
+            self._frequencies[horizon.device] = scaling.frequencies(theta, self.rotated, horizon).to(horizon.device)
+        return self._frequencies[horizon.device]
+
     def _turns(self, tags: Tags, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """(cos, sin), each [B|1, 1, T, R]."""
         scaling = self.options.scaling
-        frequency = scaling.frequencies(self.options.theta, self.rotated, tags.horizon).to(tags.position.device)
+        frequency = self._frequency(tags.horizon)
         position = row(tags) if frequency.ndim == 1 else tags.position.clamp(min=0)
         angle = position.to(torch.float64)[..., None] * frequency.unsqueeze(-2)  # [B|1, T, R/2]
         cos, sin = angle.cos() * scaling.attention, angle.sin() * scaling.attention

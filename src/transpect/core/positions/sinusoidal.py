@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from transpect.base.checks import above
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Position, PositionModule, row, sinusoid
 
@@ -20,6 +21,9 @@ class Sinusoidal(Position, kind="sinusoidal"):
 
     base: float = 10000.0
 
+    def __post_init__(self) -> None:
+        above("Sinusoidal.base", self.base, 1)
+
     def build(self, dims: Dims) -> PositionModule:
         return SinusoidalModule(self.base)
 
@@ -30,7 +34,12 @@ class SinusoidalModule(PositionModule):
         self.base = base
 
     def embed(self, x: Tensor, tags: Tags) -> Tensor:
-        return x + encoding(row(tags), x.shape[-1], self.base).to(x.dtype)
+        position, width = row(tags), x.shape[-1]
+        if tags.start is not None or not position.numel():
+            return x + encoding(position, width, self.base).to(x.dtype)
+        # many rows share few positions: each is computed once
+        distinct = torch.arange(int(position.max()) + 1, device=position.device)
+        return x + encoding(distinct, width, self.base).to(x.dtype)[position]
 
 
 def encoding(position: Tensor, d_model: int, base: float = 10000.0) -> Tensor:

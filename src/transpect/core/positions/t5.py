@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from transpect.base.checks import above, at_least
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, distances
 
@@ -25,6 +26,9 @@ class T5Buckets(Position, kind="t5"):
     max_distance: int = 128
 
     def build(self, dims: Dims) -> PositionModule:
+        exact = self.buckets // (4 if dims.looks_ahead else 2)
+        at_least("T5Buckets.buckets", self.buckets, 4 if dims.looks_ahead else 2)
+        above("T5Buckets.max_distance", self.max_distance, exact)
         return T5Module(self.buckets, self.max_distance, dims.n_heads, dims.looks_ahead)
 
 
@@ -37,7 +41,9 @@ class T5Module(PositionModule):
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
         index = bucket(-distances(query, key), self.buckets, self.max_distance, both_ways=self.both_ways)
         geometry = Geometry()
-        geometry.bias = self.table(index).movedim(-1, 1)  # [B|1, T, S, H] -> [B|1, H, T, S]
+        geometry.bias = (
+            self.table(index).movedim(-1, 1).contiguous()
+        )  # fused kernels want S last; [B|1, T, S, H] -> [B|1, H, T, S]
         return geometry
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from transpect.base.checks import above
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, distances, sinusoid
 
@@ -19,6 +20,9 @@ class TransformerXL(Position, kind="transformer_xl"):
     """Relative sinusoids with content and position biases."""
 
     base: float = 10000.0
+
+    def __post_init__(self) -> None:
+        above("TransformerXL.base", self.base, 1)
 
     def build(self, dims: Dims) -> PositionModule:
         return TransformerXLModule(dims, self.base)
