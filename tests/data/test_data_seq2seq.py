@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+import tokenizers
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import processors
 
 from transpect.base.codec import from_data, to_data
 from transpect.base.errors import ConfigError, DataError
@@ -78,12 +80,34 @@ def test_too_long_pairs(letters: MakeTokenizer) -> None:
     assert read("error", 5) == read("crop", 5) == read("drop", 5)
     with pytest.raises(DataError) as caught:
         read("error")
-    assert str(caught.value).startswith("pairs.tsv:2: source and target must have at most seq_len − 1 = 3 tokens")
-    assert "(got '4 and 1 tokens'). Raise data.seq_len" in str(caught.value)
+    assert str(caught.value).startswith("pairs.tsv:2: source and target, with the tokens around them, must have at")
+    assert "at most seq_len = 4 tokens (got '5 and 2 tokens'). Raise data.seq_len" in str(caught.value)
     with pytest.raises(DataError, match="something to predict"):
         read("drop", 2) if len(pairs) == 1 else Batches(
             listed([("abc", "abc")]), Seq2Seq("drop"), tokenizer, batch_size=1, seq_len=2
         )
+
+
+def test_a_cropped_source_keeps_its_frame(letters: MakeTokenizer) -> None:
+    backend = tokenizers.Tokenizer.from_str(letters().backend.to_str())
+    special = [("<s>", letters().bos_id), ("</s>", letters().eos_id)]
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="$A $B", special_tokens=special)
+    tokenizer = Tokenizer(backend, letters().special_tokens)
+
+    def read(source: str, target: str, too_long: str, seq_len: int = 4) -> list[tuple[str, str]]:
+        objective = from_data(Objective, {"kind": "seq2seq", "too_long": too_long})
+        batches = Batches(listed([("a", "b"), (source, target)]), objective, tokenizer, batch_size=1, seq_len=seq_len)
+        sides = [(batch.source_ids, batch.labels) for batch in batches.once()]
+        return [(tokenizer.decode(s[0].tolist()), tokenizer.decode(t[0].tolist())) for s, t in sides if s is not None]
+
+    first = ("<s>a</s>", "b</s>")
+    assert read("ab", "xyz", "error") == [first, ("<s>ab</s>", "xyz</s>")]
+    assert read("abc", "xyz", "drop") == [first]
+    assert read("abc", "xyz", "crop") == [first, ("<s>ab</s>", "xyz</s>")]
+    with pytest.raises(DataError, match=r"got '5 and 4 tokens'"):
+        read("abc", "xyz", "error")
+    with pytest.raises(ConfigError, match="seq_len must be at least 3"):
+        read("abc", "xyz", "crop", 2)
 
 
 def test_single_texts_are_refused_by_line(letters: MakeTokenizer, tmp_path: object) -> None:

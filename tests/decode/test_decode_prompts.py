@@ -105,6 +105,14 @@ def test_a_source_ends_with_eos(rule: str | None, roles: dict[str, str], ids: li
     assert Prompts(tokenizer(rule, roles), {}).source("cat fish") == ids
 
 
+@pytest.mark.parametrize("rule", [None, "<s> $A", "$A </s>", "<s> $A </s>"])
+@pytest.mark.parametrize("text", ["cat </s>", "cat </s> fish", "</s> cat"])
+def test_an_end_that_a_source_spells_is_not_doubled_and_stands_at_the_end(rule: str | None, text: str) -> None:
+    ids = Prompts(tokenizer(rule, BOTH), {}).source(text)
+    inner = [WORDS[word] for word in text.removesuffix(" </s>").split()]
+    assert ids == [*([BOS] if rule == "<s> $A </s>" else []), *inner, EOS]
+
+
 @pytest.mark.parametrize(
     ("roles", "generation", "start"),
     [(BOTH, {"decoder_start_token_id": 0}, 0), (BOTH, {}, BOS), (ONLY_EOS, {}, EOS)],

@@ -4,16 +4,18 @@ Ids that a caller gives are never touched. To texts this is added, and exactly o
 
 - *Decoder*: a start token where the tokenizer's own rule puts a BOS, or where the checkpoint asks for one by
   ``prompt_start_token_id`` in its ``generation_config.json`` (for models that were trained on documents that begin so).
-- *Encoder–decoder*: the source ends with EOS, by the tokenizer's own rule or put there; the decoder begins with
-  ``decoder_start_token_id``.
+- *Encoder–decoder*: the source ends with EOS, by the tokenizer's own rule or put there, as in training; the decoder
+  begins with ``decoder_start_token_id``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from transpect.base.errors import GenerationError
+from transpect.text.framing import Frame
 from transpect.text.tokenizer import Tokenizer
 
 START: Final = "prompt_start_token_id"
@@ -51,12 +53,8 @@ class Prompts:
         return ids or [self.begin()]
 
     def source(self, text: str) -> list[int]:
-        """Ids for an encoder to read."""
-        ids = self._tokenizer.encode(text, add_special_tokens=True)
-        if self.end is None or self.end in ids[-2:]:
-            return ids
-        # the tokenizer's own rule is that of a decoder's prompts
-        return [*self._tokenizer.encode(text), self.end]
+        """Ids for an encoder to read (see `Frame.of_source`). Special tokens spelled in the text count as such."""
+        return self._source_frame.around(self._tokenizer.encode(text))
 
     def begin(self) -> int:
         """The token of a decoder's empty prompt.
@@ -83,6 +81,10 @@ class Prompts:
                 remedy='Add "decoder_start_token_id" to generation_config.json.',
             )
         return self._decoder_start
+
+    @cached_property
+    def _source_frame(self) -> Frame:
+        return Frame.of_source(self._tokenizer, self.end)
 
 
 def _first(*ids: int | None) -> int | None:

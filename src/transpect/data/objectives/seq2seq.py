@@ -1,7 +1,8 @@
 """Predict a target from a source (teacher forcing: Vaswani et al. 2017, §3.1).
 
-The encoder reads ``s_1 … s_m eos``; the decoder reads ``start t_1 … t_n`` and predicts ``t_1 … t_n eos``. The start
-token is the tokenizer's bos, or its pad where it has no bos (T5's way).
+The encoder reads ``s_1 … s_m eos``, in the tokenizer's own template where that ends with eos (see `Frame.of_source`,
+which writing uses too); the decoder reads ``start t_1 … t_n`` and predicts ``t_1 … t_n eos``. The start token is the
+tokenizer's bos, or its pad where it has no bos (T5's way).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from transpect.data.draws import shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
 from transpect.data.packing import Piece, Plan, alone
 from transpect.data.ragged import Ragged
+from transpect.text.framing import Frame
 from transpect.text.tokenizer import Tokenizer
 
 
@@ -27,9 +29,9 @@ class Seq2Seq(Objective, kind="seq2seq"):
     """A pair a row, source and target each padded to the longest in the batch.
 
     Attributes:
-        too_long: what to do with a pair of which the source or the target, with its eos, is longer than ``seq_len``:
-            an ``error``, ``drop`` it, or ``crop`` (a cropped source still ends with eos; a cropped target has none,
-            because it does not end there).
+        too_long: what to do with a pair of which the source in its frame or the target with its eos is longer than
+            ``seq_len``: an ``error``, ``drop`` it, or ``crop`` (a cropped source keeps its frame; a cropped target has
+            no eos, because it does not end there).
     """
 
     too_long: Literal["error", "drop", "crop"] = "error"
@@ -41,12 +43,16 @@ class Seq2Seq(Objective, kind="seq2seq"):
         return False
 
     def build(self, tokenizer: Tokenizer, seq_len: int) -> Seq2SeqTask:
-        self._check_tokenizer(tokenizer, seq_len, least=2)
+        self._check_tokenizer(tokenizer, seq_len, least=1 + max(1, len(_frame(tokenizer))))
         return Seq2SeqTask(self, tokenizer, seq_len)
 
     def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
         start, eos = _start_and_end(tokenizer)
         return {"decoder_start_token_id": start, "eos_token_id": eos, "pad_token_id": filler(tokenizer)}
+
+
+def _frame(tokenizer: Tokenizer) -> Frame:
+    return Frame.of_source(tokenizer, tokenizer.eos_id)
 
 
 def _start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
@@ -58,12 +64,13 @@ def _start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
 
 @final
 class Seq2SeqTask(Task):
-    """Rows of one pair; it is held as ``s_1 … s_m eos`` and ``start t_1 … t_n eos``. A dropped pair is held empty."""
+    """Rows of one pair; it is held as the framed source and ``start t_1 … t_n eos``. A dropped pair is held empty."""
 
     def __init__(self, objective: Seq2Seq, tokenizer: Tokenizer, seq_len: int) -> None:
         super().__init__(tokenizer, None)
         self._objective, self._tokenizer, self._seq_len = objective, tokenizer, seq_len
         self._start, self._end = _start_and_end(tokenizer)
+        self._frame = _frame(tokenizer)
 
     def encode_batch(self, documents: Sequence[Document], segmenter: Segmenter | None) -> Encoded:
         sources = self._tokenizer.encode_batch([document.text for document in documents], parse_special=False)
@@ -72,11 +79,11 @@ class Seq2SeqTask(Task):
         source_rows: list[list[int]] = []
         target_rows: list[list[int]] = []
         for document, source, target in zip(documents, sources, targets, strict=True):
-            fits = max(len(source), len(target)) < self._seq_len
+            fits = max(len(source) + len(self._frame), len(target) + 1) <= self._seq_len
             if not fits and self._objective.too_long == "error":
                 raise self._error(document, source, target)
             kept = fits or self._objective.too_long == "crop"
-            source_row = [*source[: self._seq_len - 1], self._end]
+            source_row = self._frame.around(source[: self._seq_len - len(self._frame)])
             target_row = [self._start, *target, self._end][: self._seq_len + 1]
             source_rows.append(source_row if kept else [])
             target_rows.append(target_row if kept else [])
@@ -109,8 +116,8 @@ class Seq2SeqTask(Task):
 
     def _error(self, document: Document, source: list[int], target: list[int]) -> DataError:
         return DataError(
-            f"source and target must have at most seq_len − 1 = {self._seq_len - 1} tokens",
-            value=f"{len(source)} and {len(target)} tokens",
+            f"source and target, with the tokens around them, must have at most seq_len = {self._seq_len} tokens",
+            value=f"{len(source) + len(self._frame)} and {len(target) + 1} tokens",
             file=document.file,
             line=document.line,
             remedy="Raise data.seq_len, or set data.objective.too_long to drop or crop.",
