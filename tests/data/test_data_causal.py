@@ -29,7 +29,7 @@ from transpect.core import (
     preset,
 )
 from transpect.core import Causal as SeesPast
-from transpect.core.positions import Alibi, Learned, NoPosition, Rope, Sinusoidal, T5Buckets
+from transpect.core.positions import Alibi, DynamicNTK, Learned, NoPosition, Rope, Sinusoidal, T5Buckets
 from transpect.data.batch import IGNORE, Batch
 from transpect.data.loader import Batches
 from transpect.data.objectives import Causal, Masked
@@ -277,6 +277,12 @@ def test_what_goes_together_passes(letters: MakeTokenizer) -> None:
         Causal().check(tiny(letters(), visibility=rule), letters(), 64)
 
 
+def test_dynamic_scaling_goes_with_rows_of_one_document_or_of_one_stream(letters: MakeTokenizer) -> None:
+    config = tiny(letters(), positions=Rope(scaling=DynamicNTK(factor=2.0, original_length=6)))
+    for objective in (Causal(pack=False), Causal(separate=False)):
+        objective.check(config, letters(), 64)
+
+
 @pytest.mark.parametrize(
     ("config", "objective", "seq_len", "message"),
     [
@@ -292,6 +298,13 @@ def test_what_goes_together_passes(letters: MakeTokenizer) -> None:
         (lambda c: c.map_stacks(visibility=Full()), Causal(), 8, "sees only the past, or it reads the answer"),
         (lambda c: c.map_stacks(visibility=Window(3, both_ways=True)), Causal(), 8, "sees only the past"),
         (lambda c: replace(c, vocab_size=5), Causal(), 8, "a row for each of the tokenizer's"),
+        (
+            lambda c: c.map_stacks(positions=Rope(scaling=DynamicNTK(factor=2.0, original_length=6))),
+            Causal(),
+            8,
+            "documents that share one would feel each other (got 'scaling dynamic with several documents in a row'). "
+            "Set data.objective.pack: false",
+        ),
         (lambda c: c, Causal(), 65, "seq_len must not be longer than the model's context of 64 (got 65)"),
         (lambda c: c, Causal(), 0, "seq_len must be at least 1"),
     ],

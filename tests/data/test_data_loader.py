@@ -45,6 +45,17 @@ class Numbered(Documents):
         return Document("abcdefg"[: 1 + index % 7] * (1 + index % 3))
 
 
+class Sparse(Numbered):
+    """Documents without end; those below ``first`` give a pair no room."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __getitem__(self, index: int) -> Document:
+        text = "abc" if index >= self.first else "abc" * 20
+        return Document(text, text)
+
+
 KINDS: dict[str, tuple[Documents, Objective]] = {
     "causal": (PAIRS, Causal()),
     "joined": (PAIRS, Causal(separate=False)),
@@ -172,6 +183,33 @@ def test_a_block_of_an_endless_row_is_an_epoch(letters: MakeTokenizer, monkeypat
     for number, epoch in enumerate(epochs(batches, 3)):
         found = [tokenizer.decode(row[0]).removeprefix("<s>") for row in epoch]
         assert sorted(found) == sorted(Numbered()[i].text for i in range(8 * number, 8 * number + 8))
+
+
+@pytest.mark.parametrize("barren", [0, 1, 3, loader.BARREN - 1])
+def test_blocks_without_rows_are_passed_over(
+    barren: int, letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "BLOCK", 4)
+
+    def make() -> Batches:
+        return Batches(Sparse(barren * 4), Seq2Seq("drop"), letters(), batch_size=4, seq_len=8)
+
+    batches = make()
+    start = batches.state()
+    first = next(batches)
+    assert batches.epoch == barren + 1
+    second = next(batches)
+    again = make()
+    again.load_state(start)
+    assert equal(next(again), first)
+    assert equal(next(again), second)
+
+
+def test_nothing_but_blocks_without_rows_is_refused(letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "BLOCK", 4)
+    batches = Batches(Sparse(10**9), Seq2Seq("drop"), letters(), batch_size=4, seq_len=8)
+    with pytest.raises(DataError, match=rf"something to predict .*nothing in the {4 * loader.BARREN} doc.*seq_len"):
+        next(batches)
 
 
 def test_seeds_give_orders_of_their_own(make: Make) -> None:

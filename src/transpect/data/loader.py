@@ -22,6 +22,9 @@ from transpect.text.tokenizer import Tokenizer
 BLOCK: Final = 1024
 """How many documents of an endless row make an epoch."""
 
+BARREN: Final = 16
+"""How many epochs of an endless row may follow each other that give nothing to predict."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
@@ -38,7 +41,7 @@ class Batches:
     The rows of epoch 0, 1, 2, … follow each other, each epoch in an order of its own, and every ``batch_size`` of them
     are a batch; so a batch may reach from one epoch into the next, and each token is predicted once an epoch. Documents
     with an end are encoded once, here. Of documents without end, an epoch is the next `BLOCK` of them, encoded when its
-    turn comes.
+    turn comes; a block of which the objective can use nothing is passed over.
 
     Args:
         documents: what to read.
@@ -166,12 +169,25 @@ class Batches:
         return _Pass(self._whole, self._task.plan(self._whole, None))
 
     def _next_example(self) -> Example:
-        run = self._pass(self._epoch)
+        run = self._next_pass()
         example = self._example(run, self._row, self._epoch)
         self._row += 1
         if self._row == len(run.plan):
             self._epoch, self._row = self._epoch + 1, 0
         return example
+
+    def _next_pass(self) -> _Pass:
+        """The pass of this epoch; where it has no rows, that of the first one after it that has."""
+        for _ in range(BARREN):
+            run = self._pass(self._epoch)
+            if len(run.plan):
+                return run
+            self._epoch += 1
+        raise DataError(
+            "documents without end must give something to predict",
+            value=f"nothing in the {BARREN * BLOCK} documents before number {self._epoch * BLOCK}",
+            remedy="They are empty, or dropped as too long: look at the source, or raise data.seq_len.",
+        )
 
     def _example(self, run: _Pass, row: int, epoch: int | str) -> Example:
         return self._task.example(run.encoded, run.plan[row], (self._seed, epoch, row))

@@ -19,6 +19,7 @@ from transpect.base.errors import ConfigError, DataError
 from transpect.core.config import ModelConfig
 from transpect.core.context import Tags
 from transpect.core.heads import CausalLM, MaskedLM
+from transpect.core.positions import DynamicNTK, Rope
 from transpect.core.visibility import All, SameSegment, Visibility
 from transpect.data.batch import IGNORE, Batch
 from transpect.data.documents import Document, Segmenter
@@ -86,7 +87,8 @@ class Objective(Variant):
 
         Raises:
             ConfigError: another kind of model, a head that predicts no tokens, a vocabulary smaller than the
-                tokenizer's, a context shorter than ``seq_len``, or what `build` refuses.
+                tokenizer's, a context shorter than ``seq_len``, positions under which packed documents feel each
+                other, or what `build` refuses.
         """
         needs = self.needs
         if config.kind != needs.model:
@@ -118,6 +120,14 @@ class Objective(Variant):
                 f"seq_len must not be longer than the model's context of {config.context_length}",
                 value=seq_len,
                 remedy="Lower data.seq_len, or raise model.context_length.",
+            )
+        positions = config.last.positions
+        if self.separates and isinstance(positions, Rope) and isinstance(positions.scaling, DynamicNTK):
+            raise ConfigError(
+                "dynamic RoPE scaling turns a row by its longest document, so documents that share one would feel each "
+                "other",
+                value=f"scaling {positions.scaling.kind} with several documents in a row",
+                remedy="Set data.objective.pack: false, or choose another scaling, e.g. yarn or linear.",
             )
         self.build(tokenizer, seq_len)
 
