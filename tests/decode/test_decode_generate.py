@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from transpect.base.errors import ConfigError, ContextLengthError, GenerationError
+from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.core import CausalLM, Full, ModelConfig, SequenceClass, Transformer, Window, override, preset
 from transpect.decode import Event, GenerationParams, Request, Result, generate, stream
 
@@ -204,8 +204,27 @@ def test_requests_that_do_not_fit_the_model_are_refused(tools: Any) -> None:
     for bad in ({"batch_size": 0}, {"prefill_chunk": 0}):
         with pytest.raises(GenerationError, match=next(iter(bad))):
             stream(decoder, [Request([1])], **bad)
-    with pytest.raises(ConfigError, match="vocab_size"):
-        generate(decoder, [Request([1, 99])])
+
+
+@pytest.mark.parametrize("place", ["prompt", "source"])
+@pytest.mark.parametrize("bad", [-1, 31, 999])
+def test_an_id_without_a_row_is_refused_before_anything_is_read(bad: int, place: str, tools: Any) -> None:
+    model = tools.model(tools.Case("rope", "encoder-decoder"))
+    read = []
+    model.token.register_forward_hook(lambda *_: read.append(1))
+    good = Request([1, 2], source=[3])
+    with pytest.raises(GenerationError, match=rf"{place}.*vocab_size=31 \(got '{bad} at place 1'\)") as caught:
+        stream(model, [good, replace(good, **{place: [0, bad, -7]})], batch_size=1)
+    assert caught.value.remedy
+    assert not read
+    ends = replace(good, prompt=[0, 30], source=[30, 0], params=GenerationParams(1))
+    assert len(generate(model, [ends])[0].ids) == 1
+
+
+def test_a_minimum_without_a_token_to_go_on_with_is_refused_at_the_call(tools: Any) -> None:
+    everything = GenerationParams(min_new_tokens=1, eos_ids=tuple(range(31)))
+    with pytest.raises(GenerationError, match="min_new_tokens"):
+        stream(tools.model(), [Request([1]), Request([1], everything)], batch_size=1)
 
 
 # what decoding leaves behind
@@ -266,6 +285,28 @@ def test_prompts_cost_the_logits_of_one_column(tools: Any) -> None:
     model.head.register_forward_hook(lambda _, inputs, output: columns.append(output.shape[1]))
     generate(model, [Request([1] * 20, GenerationParams(3))])
     assert columns == [1, 1, 1]
+    columns.clear()
+    generate(model, [Request([1] * 20, GenerationParams(3))], prefill_chunk=6)
+    assert columns == [1, 1, 1], "the head has nothing to say before the last piece"
+
+
+def test_rows_that_leave_take_nothing_of_the_encoders_output_along(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache holds its keys and values; the vectors themselves are let go of after the prompt."""
+    model = tools.model(tools.Case("rope", "encoder-decoder"))
+    requests = tools.requests(model, [GenerationParams(n) for n in (1, 4, 2, 4)])
+    expected = [tools.spelled_out(model, request) for request in requests]
+    held: list[int] = []
+    hidden = Transformer.hidden
+
+    def watched(self: Transformer, ids: torch.Tensor, **context: Any) -> torch.Tensor:
+        held.append(context["source"].hidden.numel())
+        return hidden(self, ids, **context)
+
+    monkeypatch.setattr(Transformer, "hidden", watched)
+    found = generate(model, requests)
+    assert held[0] > 0
+    assert held[1:] == [0, 0, 0]
+    check(found, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+import transformers
 
 from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.decode import Defaults, GenerationParams
@@ -38,6 +39,11 @@ REFUSED: list[tuple[str, Any]] = [
     ("stop", [1]),
     ("eos_ids", [-1]),
     ("eos_ids", [None]),
+    ("eos_ids", 1.5),
+    ("eos_ids", "12"),
+    ("eos_ids", True),
+    ("stop", 5),
+    ("stop", b"ab"),
 ]
 
 
@@ -79,6 +85,12 @@ def test_one_stop_is_not_taken_letter_by_letter() -> None:
     assert GenerationParams(eos_ids=3).eos_ids == (3,)  # type: ignore[arg-type]
 
 
+def test_none_is_no_stop_and_no_end() -> None:
+    assert GenerationParams(stop=None, eos_ids=None) == GenerationParams()  # type: ignore[arg-type]
+    params = GenerationParams(stop=("a",), eos_ids=(1,)).override({"stop": None, "eos_ids": None})
+    assert (params.stop, params.eos_ids) == ((), ())
+
+
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(GenerationError, match="max_new_tokens"):
         GenerationParams().override({"max_new_token": 3})
@@ -107,9 +119,19 @@ def test_a_file_that_samples() -> None:
     assert Defaults.read({"do_sample": True}).params.temperature == 1.0
 
 
-@pytest.mark.parametrize("off", [0, None])
-def test_top_k_of_zero_in_a_file_is_no_filter(off: int | None) -> None:
-    assert Defaults.read({"do_sample": True, "top_k": off}).params.top_k is None
+def test_top_k_of_zero_in_a_file_is_no_filter() -> None:
+    assert Defaults.read({"do_sample": True, "top_k": 0}).params.top_k is None
+
+
+@pytest.mark.parametrize("unsaid", [{}, {"top_k": None}], ids=repr)
+def test_a_file_that_samples_and_says_no_top_k_means_that_of_transformers(unsaid: dict[str, Any]) -> None:
+    theirs = transformers.GenerationConfig._get_default_generation_params()["top_k"]
+    defaults = Defaults.read({"do_sample": True, **unsaid})
+    assert defaults.params_for({}, 1).top_k == theirs
+    assert defaults.params_for({"temperature": 0.5}, 1).top_k == theirs
+    assert defaults.params_for({"top_k": None}, 1).top_k is None
+    for greedy in ({}, {"do_sample": False}):
+        assert Defaults.read({**greedy, **unsaid}).params_for({"temperature": 1.0}, 1).top_k is None
 
 
 @pytest.mark.parametrize(

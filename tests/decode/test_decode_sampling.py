@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transpect.base.errors import GenerationError
 from transpect.decode import GenerationParams, Sampler, uniform
+from transpect.decode.sampling import check_minimum
 
 CPU = torch.device("cpu")
 
@@ -153,8 +154,13 @@ def test_an_end_waits_for_the_minimum(temperature: float) -> None:
 
 
 def test_a_minimum_needs_a_token_that_is_no_end() -> None:
-    with pytest.raises(GenerationError, match="min_new_tokens"):
-        Sampler([GenerationParams(min_new_tokens=1, eos_ids=(0, 1))], [0], 2, CPU)
+    for ends in ((0, 1), (1, 0, 1, 7)):
+        with pytest.raises(GenerationError, match="min_new_tokens"):
+            check_minimum(GenerationParams(min_new_tokens=1, eos_ids=ends), 2)
+    for ends in ((), (0,), (0, 0), (0, 2), (1, 2, 3)):
+        check_minimum(GenerationParams(min_new_tokens=1, eos_ids=ends), 2)
+    check_minimum(GenerationParams(eos_ids=(0, 1)), 2)
+    check_minimum(GenerationParams(min_new_tokens=1, eos_ids=(0, 1), ignore_eos=True), 2)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from transpect.base.errors import ConfigError, ContextLengthError, GenerationError
+from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.core import NO_SOURCE, Tags, Transformer
 from transpect.decode import Passage, Score, logprobs
 
@@ -83,9 +84,19 @@ def test_what_can_not_be_scored_is_refused(tools: Any) -> None:
     for bad in ({"stride": 0}, {"stride": 9}, {"batch_size": 0}):
         with pytest.raises(GenerationError, match=next(iter(bad))):
             logprobs(decoder, [Passage([1], [2])], **bad)
-    for passage in (Passage([1], [99]), Passage([99], [1])):
-        with pytest.raises(ConfigError, match="vocab_size"):
-            logprobs(decoder, [passage])
+
+
+@pytest.mark.parametrize("place", ["context", "target", "source"])
+@pytest.mark.parametrize("bad", [-1, 31, 999])
+def test_an_id_without_a_row_is_refused_before_anything_is_read(bad: int, place: str, tools: Any) -> None:
+    model = tools.model(tools.Case("rope", "encoder-decoder"))
+    read = []
+    model.token.register_forward_hook(lambda *_: read.append(1))
+    good = Passage([0, 30], [30, 0], [30, 0])
+    with pytest.raises(GenerationError, match=rf"{place}.*vocab_size=31 \(got '{bad} at place 1'\)"):
+        logprobs(model, [good, replace(good, **{place: [0, bad, -7]})], batch_size=1)
+    assert not read
+    assert len(logprobs(model, [good])[0]) == 2
 
 
 def test_a_model_in_training_is_scored_without_dropout_and_trains_on(tools: Any) -> None:

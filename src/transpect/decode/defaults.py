@@ -1,7 +1,10 @@
 """``generation_config.json``: how a checkpoint wants to be decoded, under what the caller asks for.
 
-The file is Hugging Face's, and is read as ``transformers`` reads it: without ``do_sample: true`` it means greedy
-decoding, and ``top_k: 0`` means that there is no such filter.
+The file is Hugging Face's, and is read as ``transformers`` (5) reads it: without ``do_sample: true`` it means greedy
+decoding; with it, ``top_k`` is 50 where the file does not say it, and ``top_k: 0`` means that there is no such filter.
+
+A caller who samples from a checkpoint whose file does not (ours never do) gets the filters that the file names, and no
+others: that 50 is a part of what ``do_sample: true`` means.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from transpect.base.errors import ContextLengthError
 from transpect.decode.params import GenerationParams
+
+TOP_K: Final = 50
+"""What ``do_sample: true`` means where the file has no ``top_k``."""
 
 _SAMPLING = ("top_k", "top_p", "seed")
 """Who asks for one of these wants to sample."""
@@ -77,8 +83,9 @@ class Defaults:
         asked: dict[str, Any] = {
             key: found[key] for key in ("max_new_tokens", "min_new_tokens", "top_p") if key in found
         }
-        if found.get("top_k", 0) != 0:
-            asked["top_k"] = found["top_k"]
+        top_k = found.get("top_k", TOP_K if found.get("do_sample", False) else 0)
+        if top_k != 0:
+            asked["top_k"] = top_k
         temperature = found.get("temperature", 1.0)
         if found.get("do_sample", False):
             asked["temperature"] = temperature

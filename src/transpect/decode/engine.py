@@ -14,10 +14,11 @@ import torch
 
 from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.core import ModelConfig, Transformer
+from transpect.decode.batching import check_vocabulary, check_writes
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.row import Row
-from transpect.decode.sampling import Sampler
-from transpect.decode.stepper import Stepper, Steps, check_writes
+from transpect.decode.sampling import Sampler, check_minimum
+from transpect.decode.stepper import Stepper, Steps
 from transpect.text.tokenizer import Tokenizer
 
 
@@ -57,7 +58,8 @@ def stream(
 
     Raises:
         GenerationError: a model that can't write, an empty prompt, a source where there should be none or none where
-            there should be one, stop strings without a tokenizer.
+            there should be one, ids outside the vocabulary, stop strings without a tokenizer, ``min_new_tokens`` where
+            every token ends the output.
         ContextLengthError: a prompt or a source that is longer than the context, or leaves no room for a token.
     """
     for name, value in (("batch_size", batch_size), ("prefill_chunk", prefill_chunk)):
@@ -73,7 +75,7 @@ def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
 
     Args:
         steps: at the beginning, with a row for each of ``rows``.
-        rows: each asks for at least one token.
+        rows: each asks for at least one token, and its parameters pass `check_minimum`.
     """
     sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
     logits = steps.prefill()
@@ -94,7 +96,7 @@ def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
 
 
 def fit(config: ModelConfig, request: Request) -> Request:
-    """The request with no more new tokens than the context has room for; its ids are checked.
+    """The request with no more new tokens than the context has room for; all of it is checked.
 
     Raises:
         GenerationError, ContextLengthError: as `stream`.
@@ -118,6 +120,8 @@ def fit(config: ModelConfig, request: Request) -> Request:
                 value=f"{len(ids)} tokens",
                 remedy="Shorten it, or use a model with a longer context.",
             )
+        check_vocabulary(name, ids, config.vocab_size)
+    check_minimum(params, config.vocab_size)
     room = limit - len(request.prompt)
     if params.max_new_tokens and not room:
         raise ContextLengthError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import GenerationError
@@ -28,8 +28,8 @@ class GenerationParams:
         top_k: choose among the k most probable tokens; None is off. Of equal ones the lower ids are kept.
         top_p: choose among the fewest most probable tokens that together reach this probability; 1 is off.
         seed: of the noise; None takes a new one from the system, which the result reports.
-        stop: texts that end the output, and are left out of it.
-        eos_ids: tokens that end the output.
+        stop: texts that end the output, and are left out of it; one, several, or None for none.
+        eos_ids: tokens that end the output; one, several, or None for none.
         ignore_eos: let these tokens pass as ordinary ones.
     """
 
@@ -44,10 +44,9 @@ class GenerationParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        # one string is one stop, and a list does as well as a tuple
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
-        ids = self.eos_ids
-        object.__setattr__(self, "eos_ids", (ids,) if isinstance(ids, int) else tuple(ids))
+        # one string is one stop, a list does as well as a tuple, and None is none
+        object.__setattr__(self, "stop", _several("stop", self.stop, str, "Pass a text, or a list of texts."))
+        object.__setattr__(self, "eos_ids", _several("eos_ids", self.eos_ids, int, "Pass an id, or a list of ids."))
 
         _whole("max_new_tokens", self.max_new_tokens, "Pass how many tokens to write at most.")
         _whole("min_new_tokens", self.min_new_tokens, "Pass 0 to allow an end at any time.")
@@ -112,6 +111,15 @@ class GenerationParams:
                 f"{did_you_mean(name, known)} Known: {', '.join(known)}.".strip(),
             )
         return replace(self, **changes)
+
+
+def _several(name: str, value: object, one: type, remedy: str) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, one):
+        return (value,)
+    _check(isinstance(value, Iterable), f"{name} must be one or several", value, remedy)
+    return tuple(cast(Iterable[Any], value))
 
 
 def _whole(name: str, value: object, remedy: str) -> None:

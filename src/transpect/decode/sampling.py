@@ -47,17 +47,28 @@ class Choice:
     logprob: Tensor
 
 
+def check_minimum(params: GenerationParams, vocab_size: int) -> None:
+    """Refuse a minimum of tokens where there is none to go on with.
+
+    Raises:
+        GenerationError: ``min_new_tokens`` in a vocabulary where every token ends the output.
+    """
+    if params.min_new_tokens and len({token for token in params.ends if token < vocab_size}) == vocab_size:
+        raise GenerationError(
+            "min_new_tokens needs a token that is not in eos_ids",
+            value=f"all {vocab_size} tokens end the output",
+            remedy="Pass min_new_tokens=0.",
+        )
+
+
 class Sampler:
     """The parameters of the rows of a batch as tensors.
 
     Args:
-        params: one for each row.
+        params: one for each row; each has passed `check_minimum`.
         seeds: one for each row.
         vocab_size: V.
         device: where the logits are.
-
-    Raises:
-        GenerationError: ``min_new_tokens`` in a vocabulary where every token ends the output.
     """
 
     def __init__(
@@ -65,13 +76,6 @@ class Sampler:
     ) -> None:
         self.params, self.seeds = tuple(params), tuple(seeds)
         self.vocab_size, self.device = vocab_size, device
-        for row in self.params:
-            if row.min_new_tokens and set(row.ends) >= set(range(vocab_size)):
-                raise GenerationError(
-                    "min_new_tokens needs a token that is not in eos_ids",
-                    value=f"all {vocab_size} tokens end the output",
-                    remedy="Pass min_new_tokens=0.",
-                )
 
     def choose(self, logits: Tensor, steps: Sequence[int]) -> Choice:
         """One token a row.

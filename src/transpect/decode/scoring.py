@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from transpect.base.errors import ContextLengthError, GenerationError
-from transpect.core import NO_SOURCE, Source, Transformer
-from transpect.core.embeddings import check_ids
-from transpect.decode.stepper import batched, check_writes, evaluating
+from transpect.core import NO_SOURCE, ModelConfig, Source, Transformer
+from transpect.decode.batching import batched, check_vocabulary, check_writes, evaluating
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,8 @@ def logprobs(
 
     Raises:
         ContextLengthError: a passage longer than the context and no stride, or a source longer than the context.
-        GenerationError: a model that can't write, or a value outside its range.
+        GenerationError: a model that can't write, a value outside its range, or an id outside the vocabulary. All
+            passages are checked before the first is read.
     """
     check_writes(model.config)
     limit = model.config.context_length
@@ -99,7 +99,7 @@ def logprobs(
         raise GenerationError(
             f"stride must be from 1 to the context of {limit}", value=stride, remedy="Try half of it."
         )
-    windows = [_windows(passage, limit, stride) for passage in passages]
+    windows = [_windows(passage, model.config, stride) for passage in passages]
     flat = [(i, window) for i, own in enumerate(windows) for window in own]
     order = sorted(range(len(flat)), key=lambda i: len(flat[i][1].ids))  # alike lengths together: little padding
     found: list[list[float]] = [[] for _ in flat]
@@ -113,10 +113,13 @@ def logprobs(
     return [tuple(values) for values in joined]
 
 
-def _windows(passage: Passage, limit: int, stride: int | None) -> list[_Window]:
+def _windows(passage: Passage, config: ModelConfig, stride: int | None) -> list[_Window]:
+    limit = config.context_length
+    source = () if passage.source is None else passage.source
+    for name, part in (("context", passage.context), ("target", passage.target), ("source", source)):
+        check_vocabulary(name, part, config.vocab_size)
     ids = [*passage.context, *passage.target]
     given = len(passage.context)
-    source = () if passage.source is None else passage.source
     if len(source) > limit:
         raise ContextLengthError(
             f"the source must fit the model's context of {limit} tokens",
@@ -156,7 +159,6 @@ def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
             logits = model.head(hidden[row : row + 1, wanted], tags.columns(wanted), model.token.weight)[0]  # [T, V]
             wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
             target = torch.tensor(window.ids[window.first :], device=device)
-            check_ids(target[None], model.config.vocab_size)
             scores.append((wide.gather(-1, target[:, None])[:, 0] - wide.logsumexp(-1)).tolist())
     return scores
 

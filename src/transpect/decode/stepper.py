@@ -9,17 +9,16 @@ takes no position.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from transpect.base.errors import GenerationError
 from transpect.cache import DenseCache
-from transpect.core import NO_SOURCE, CausalLM, ModelConfig, Tags, Transformer
+from transpect.core import NO_SOURCE, Tags, Transformer
+from transpect.decode.batching import batched, check_writes, evaluating
 
 
 class Steps(Protocol):
@@ -88,8 +87,13 @@ class Stepper:
             if self._sources is not None:
                 source, source_tags = batched(self._sources, self.device)
                 self._source = self.model.encode(source, tags=source_tags)
-            pieces = (slice(start, start + chunk) for start in range(0, columns, chunk))
-            *_, logits = [self._read(ids[:, piece], tags.columns(piece)) for piece in pieces]
+            last = (columns - 1) // chunk * chunk
+            for start in range(0, last, chunk):
+                piece = slice(start, start + chunk)
+                self._hidden(ids[:, piece], tags.columns(piece))
+            logits = self._logits(ids[:, last:], tags.columns(slice(last, None)))
+            # the cache now holds the keys and values of the source, so its tags are all that is still read of it
+            self._source = replace(self._source, hidden=self._source.hidden.new_empty(0, 0, 0))
         return logits
 
     def advance(self, token: Tensor) -> Tensor:
@@ -100,7 +104,7 @@ class Stepper:
         else:
             tags = Tags.of(position, horizon=self._horizon)
         with evaluating(self._modules):
-            return self._read(token[:, None], tags)
+            return self._logits(token[:, None], tags)
 
     def select(self, rows: Sequence[int]) -> None:
         """See `Steps.select`."""
@@ -110,71 +114,14 @@ class Stepper:
             self._cache.compact()
             self._horizon = self._horizon[index]
             if self._sources is not None:
-                self._source = self._source.rows(index)
+                self._source = replace(self._source, tags=self._source.tags.rows(index))
 
-    def _read(self, ids: Tensor, tags: Tags) -> Tensor:
-        """One pass over [B, T]; logits [B, V] of the last column alone, since a prompt's others can be gigabytes."""
-        hidden = self.model.hidden(ids, tags=tags, source=self._source, cache=self._cache)
+    def _hidden(self, ids: Tensor, tags: Tags) -> Tensor:
+        """One pass over [B, T], which the cache takes up."""
+        return self.model.hidden(ids, tags=tags, source=self._source, cache=self._cache)
+
+    def _logits(self, ids: Tensor, tags: Tags) -> Tensor:
+        """As `_hidden`; logits [B, V] of the last column alone, since a prompt's others can be gigabytes."""
+        hidden = self._hidden(ids, tags)
         logits: Tensor = self.model.head(hidden[:, -1:], tags.columns(slice(-1, None)), self.model.token.weight)
         return logits[:, 0]
-
-
-def batched(
-    rows: Sequence[Sequence[int]], device: torch.device, *, prefixes: Sequence[int] | None = None
-) -> tuple[Tensor, Tags]:
-    """Ids [B, T], padded on the left, and their tags.
-
-    Args:
-        rows: ids of each row.
-        device: where the tensors go.
-        prefixes: how many of each row's first tokens are its prefix.
-    """
-    longest = max(map(len, rows))
-    ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows], dtype=torch.int64, device=device)
-    if prefixes is None and all(len(row) == longest for row in rows):
-        return ids, Tags.dense(len(rows), longest, device=device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    tags = Tags.padded(torch.arange(longest, device=device) >= longest - lengths[:, None])
-    if prefixes is None:
-        return ids, tags
-    in_prefix = tags.position < torch.tensor(prefixes, device=device)[:, None]
-    return ids, replace(tags, prefix=in_prefix & (tags.position >= 0))
-
-
-def check_writes(config: ModelConfig) -> None:
-    """Refuse a model that can't write text.
-
-    Raises:
-        GenerationError: no decoder, a head that gives no next token, or a decoder that looks ahead.
-    """
-    if config.decoder is None:
-        raise GenerationError(
-            "an encoder reads text and writes none", value=config.kind, remedy="Use a decoder or an encoder–decoder."
-        )
-    if not isinstance(config.head, CausalLM):
-        raise GenerationError(
-            "only a language-model head gives next tokens", value=config.head.kind, remedy="Use the head `causal_lm`."
-        )
-    if config.last.visibility.looks_ahead(prefix=False):
-        raise GenerationError(
-            "a decoder writes from left to right, so its tokens may not look ahead of themselves",
-            value=f"visibility {config.last.visibility.kind}",
-            remedy="Use `causal`, `window` or `prefix_lm`.",
-        )
-
-
-@contextmanager
-def evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Without gradients and dropout; afterwards each module is in the mode that it was in.
-
-    Not for use around a `yield`: both would reach the code that consumes the generator.
-    """
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module in training:
-            module.training = True
