@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
+from tokenizers import processors
 from torch.nn.functional import cross_entropy
 
 import transpect
@@ -194,6 +196,48 @@ def test_sources_are_read_as_training_does(translator: LanguageModel) -> None:
             translator.model(batch.ids, tags=batch.tags, source=source)[0], batch.labels[0], reduction="none"
         )
     assert translator.score([("小猫", "fox")])[0].logprobs == pytest.approx((-losses[:-1]).tolist(), abs=1e-5)
+
+
+TEMPLATES = {
+    "none": None,
+    "a decoder's": "<s> $A",
+    "T5": "$A </s>",
+    "BART": "<s> $A </s>",
+    "mBART": "$A </s> <pad>",
+    "NLLB": "<pad> $A </s>",
+    "twice": "<s> <s> $A </s>",
+}
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["", "bos is eos"])
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("then", [None, processors.ByteLevel(trim_offsets=False)], ids=["", "byte level"])
+def test_whatever_the_template_writing_feeds_the_encoder_what_training_did(
+    template: str, alone: bool, then: processors.PostProcessor | None, tokenizer: Tokenizer
+) -> None:
+    rule = TEMPLATES[template]
+    roles = dict(tokenizer.special_tokens) | ({"bos": "</s>"} if alone else {})
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    backend.post_processor = then  # type: ignore[assignment]
+    if rule is not None:
+        rule = rule.replace("<s>", roles["bos"])
+        special = [(word, tokenizer.token_to_id(word)) for word in rule.split() if word != "$A"]
+        own = processors.TemplateProcessing(single=rule, pair="$A $B", special_tokens=special)
+        backend.post_processor = own if then is None else processors.Sequence([own, then])
+    other = Tokenizer(backend, roles)
+    texts = ["小猫", "鱼", "The fox", ""]
+    objective, documents = Seq2Seq(), Listed([Document(text, target="fox") for text in texts])
+    batches = Batches(documents, objective, other, batch_size=1, seq_len=20).once()
+    lm = LanguageModel(build("encoder-decoder", other), other, objective.generation(other))
+    for text, batch, request in zip(texts, batches, lm.requests(texts), strict=True):
+        assert batch.source_ids is not None and request.source is not None
+        assert list(request.source) == batch.source_ids[0].tolist()
+        assert list(request.prompt) == batch.ids[0, :1].tolist()
+        framed = rule is not None and "</s>" in rule.split("$A")[1]
+        if framed:
+            assert list(request.source) == other.encode(text, add_special_tokens=True)
+        else:
+            assert list(request.source) == [*other.encode(text), other.eos_id]
 
 
 # what the checkpoint wants

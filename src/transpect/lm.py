@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatch
 from numbers import Integral
 from pathlib import Path
 from typing import Any, cast, overload
@@ -12,7 +11,7 @@ import torch
 
 from transpect import interop
 from transpect.base.devices import resolve_device
-from transpect.base.errors import CheckpointError, GenerationError
+from transpect.base.errors import GenerationError
 from transpect.core import Transformer
 from transpect.decode import (
     Defaults,
@@ -28,7 +27,6 @@ from transpect.decode import generate as generate_results
 from transpect.decode import logprobs as passage_logprobs
 from transpect.decode import stream as stream_events
 from transpect.decode.engine import fit
-from transpect.interop.checkpoint import CONFIG, OWN
 from transpect.text import Tokenizer, load_tokenizer
 
 Prompt = str | Sequence[int]
@@ -196,14 +194,7 @@ class LanguageModel:
         Raises:
             CheckpointError: it can't be written, or there is a directory of directories and no checkpoint.
         """
-        folder = Path(path)
-        if folder.is_dir() and not (folder / CONFIG).is_file() and any(entry.is_dir() for entry in folder.iterdir()):
-            raise CheckpointError(
-                "this directory holds other directories and no checkpoint, so it is not replaced by one",
-                value=folder,
-                remedy="Choose a new directory, e.g. one below it.",
-            )
-        with interop.atomic_directory(folder, keep=lambda name: not any(fnmatch(name, own) for own in OWN)) as staging:
+        with interop.checkpoint_directory(path) as staging:
             interop.write_model(self.model, staging, generation=self.generation)
             self.tokenizer.save(staging)
 
