@@ -178,6 +178,8 @@ class LanguageModel:
 
     def next_token(self, text: Prompt, k: int = 10) -> list[tuple[str, float]]:
         """The k most probable next tokens as a person reads them, with their probabilities, the best first."""
+        if k < 1:
+            raise GenerationError("k must be at least 1", value=k)
         (request,) = self.requests([text], max_new_tokens=1, min_new_tokens=0, stop=())
         request = fit(self.model.config, request)
         sources = None if request.source is None else [request.source]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -152,6 +153,24 @@ def test_files_that_are_no_configuration(tmp_path: Path, text: str, message: str
         load_config(Sheet, file)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: x\nsize: 1\nsize: 2\n", r":3: the key size stands twice\. See line 2"),
+        ("name: x\nshape:\n  kind: disc\n  radius: 1\n  radius: 2\n", ":5: the key shape.radius stands twice"),
+        ("name: &a [*a]\n", "may not contain itself"),
+        ("name: x\nsize: 2020-13-45\n", "not valid YAML"),
+        ("name: x\nshape: {kind: [dot]}\n", r":2: shape\.kind must be one of"),
+    ],
+)
+def test_files_that_say_too_much(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "sheet.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(Sheet, file)
+    assert re.search(message, str(caught.value)), str(caught.value)
+
+
 def test_missing_and_undecodable_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_config(Sheet, tmp_path / "none.yaml")
@@ -192,6 +211,8 @@ def test_an_override_below_a_scalar_is_refused() -> None:
         apply_overrides({"size": 3}, [("size.x", "1")])
     with pytest.raises(ConfigError, match="not valid YAML"):
         apply_overrides({}, [("size", "[")])
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        apply_overrides({}, [("size", "2020-13-45")])
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,8 @@ def test_short_names_reach_every_tower() -> None:
         ([("d_ff", -1)], "d_ff must be at least 1"),
         ([("head_dim", 0)], "head_dim must be at least 1"),
         ([("attention.soft_cap", 0.0), ("kernel", "naive")], "soft_cap must be above 0"),
+        ([("attention.scale", -1.0)], "scale must be above 0"),
+        ([("attention.scale", 0)], "scale must be above 0"),
         ([("head.soft_cap", 0.0)], "soft_cap must be above 0"),
         ([("norm.eps", -1.0)], "eps must be above 0"),
         ([("init.std", -1.0)], "std must be at least 0"),

@@ -360,6 +360,22 @@ def test_a_missing_or_incomplete_shard_is_named(saved: Callable[..., Path]) -> N
     assert "lacks tensors that the index puts there" in message(folder)
 
 
+def test_a_tensor_stands_in_one_shard(saved: Callable[..., Path]) -> None:
+    """The index says where a tensor is; another of its name elsewhere, or its absence there, is an error."""
+    folder = saved("gpt2")
+    shard(folder)
+    two = load_file(folder / "two.safetensors")
+    doubled, *_ = load_file(folder / "one.safetensors").items()
+    save_file({**two, doubled[0]: doubled[1]}, folder / "two.safetensors")
+    assert "one shard only" in message(folder)
+    folder = saved("gpt2")
+    index = shard(folder)
+    moved = next(name for name, file in index["weight_map"].items() if file == "two.safetensors")
+    index["weight_map"][moved] = "one.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "lacks tensors that the index puts there" in message(folder)
+
+
 def test_a_file_cut_anywhere_is_refused(saved: Callable[..., Path]) -> None:
     folder = saved("gpt2", n_layers=1)
     file = folder / "model.safetensors"

@@ -212,6 +212,18 @@ def test_only_labelled_tokens_pass_through_the_head(monkeypatch: pytest.MonkeyPa
     assert sum(seen[1:]) == batch.n_labels
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_head_alone_can_be_trained(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = Transformer(config_of("encoder")), batch_of("encoder")
+    for weight in [*model.token.parameters(), *model.towers.parameters()]:
+        weight.requires_grad_(False)
+    if pieces > 1:
+        monkeypatch.setattr(loss, "LOGITS_AT_ONCE", V * 4)
+    accumulate_gradient(model, batch, n_labels=batch.n_labels)
+    reached = {name for name, weight in model.named_parameters() if weight.grad is not None}
+    assert reached == {name for name, _ in model.named_parameters() if name.startswith("head.")}
+
+
 def test_pieces_use_the_dropout_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = Transformer(config_of("decoder", dropout=True)).train(), batch_of("decoder")
     torch.manual_seed(5)

@@ -202,7 +202,7 @@ MISTAKES: list[tuple[str, str, int | None, str]] = [
     ("max_steps: 40", "precision: fp16", 19, "fp16"),
     ("max_steps: 40", "clip: -1", 19, "clip must be above 0"),
     ("lr: 3e-4", "learning_rate: 3e-4", 20, "no key 'learning_rate'"),
-    ("lr: 3e-4", "lr: -1", 20, "lr must not be negative"),
+    ("lr: 3e-4", "lr: -1", 20, "lr must be above 0"),
     ("kind: cosine", "kind: cosin", 22, "Did you mean 'cosine'"),
     ("warmup: 0.1", "warmup: -3", 23, "warmup must be"),
     ("train:\n  max", "trian:\n  max", 18, "Did you mean 'train'"),

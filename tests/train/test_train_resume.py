@@ -11,7 +11,7 @@ import torch
 
 from transpect.base.errors import CheckpointError, ConfigError, DataError
 from transpect.train import Recipe, train
-from transpect.train.state import read_state
+from transpect.train.state import digest, read_state
 
 STEPS = 7
 
@@ -187,11 +187,25 @@ def test_another_number_of_threads_is_pointed_out(recipe_of: Make, tmp_path: Pat
     stop_at(recipe_of("causal"), tmp_path / "run", 1)
     file = tmp_path / "run" / "state" / "state.json"
     data = json.loads(file.read_text(encoding="utf-8"))
+    del data["digest"]
     assert data["made_with"]["threads"] == 1
     data["made_with"]["threads"] = 2
+    data["digest"] = digest(data)
     file.write_text(json.dumps(data), encoding="utf-8")
     train(recipe_of("causal"), tmp_path / "run", resume="auto", loggers=[told])
     assert any("Not bit for bit" in note and "threads 2 → 1" in note for note in told.all("note"))
+
+
+def test_an_edited_state_is_noticed(recipe_of: Make, tmp_path: Path, stop_at: Stop) -> None:
+    """Valid JSON with a key gone, emptied or changed is not what was written; nothing may be built on it."""
+    stop_at(recipe_of("causal"), tmp_path / "run", 1)
+    file = tmp_path / "run" / "state" / "state.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    for key in data:
+        for changed in ({k: v for k, v in data.items() if k != key}, {**data, key: {}}, {**data, key: None}):
+            file.write_text(json.dumps(changed), encoding="utf-8")
+            with pytest.raises(CheckpointError, match="training state"):
+                read_state(tmp_path / "run")
 
 
 @pytest.mark.parametrize("damage", ["no tensors", "short tensors", "bad json", "other format"])

@@ -107,12 +107,18 @@ def load_yaml(path: str | Path) -> tuple[Data, dict[KeyPath, int]]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise ConfigError(f"not valid YAML: {error.problem}", file=file, line=line) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"not valid YAML: {error}", file=file) from error
     if not isinstance(data, dict):
         raise ConfigError("a configuration must be a mapping of keys to values", file=file, value=data)
     lines: dict[KeyPath, int] = {}
-    _collect_lines(node, (), lines)
+    try:
+        _collect_lines(node, (), lines)
+    except RecursionError as error:
+        raise ConfigError("an alias in a configuration may not contain itself", file=file) from error
+    except ConfigError as error:
+        error.file = file
+        raise
     return data, lines
 
 
@@ -166,7 +172,7 @@ def parse_scalar(text: str, name: str = "value") -> Any:
     """Read a command-line value as YAML."""
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45 looks like a date
         raise ConfigError(f"{name} is not valid YAML", value=text, remedy="Quote it.") from error
 
 
@@ -230,7 +236,7 @@ def _decode_variant(union: type[Variant], data: Any, path: KeyPath) -> Any:
         raise _error(f"{name} must be the name of a kind, or a mapping with `kind`", data, path)
     kinds = {union.kind: union} if union.kind else union.kinds()
     tag = data.get("kind", union.kind)
-    if tag not in kinds:
+    if not isinstance(tag, str) or tag not in kinds:
         raise _error(f"{name}.kind must be one of {', '.join(kinds)}", tag, (*path, "kind"), did_you_mean(tag, kinds))
     return _decode_dataclass(kinds[tag], {k: v for k, v in data.items() if k != "kind"}, path)
 
@@ -303,6 +309,10 @@ def _collect_lines(node: yaml.Node | None, path: KeyPath, lines: dict[KeyPath, i
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*path, str(key.value))
+            if here in lines:  # YAML would let the last one win in silence
+                error = _error(f"the key {'.'.join(here)} stands twice", None, here, f"See line {lines[here]}.")
+                error.line = key.start_mark.line + 1
+                raise error
             lines[here] = key.start_mark.line + 1
             _collect_lines(value, here, lines)
     elif isinstance(node, yaml.SequenceNode):

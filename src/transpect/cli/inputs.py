@@ -12,20 +12,21 @@ __all__ = ["read_ids", "read_text"]
 
 
 def read_text(argument: str | None) -> str:
-    """The text itself, or standard input for ``-`` and None, without the line feed that ends its last line.
+    """The text itself, or standard input for ``-`` and None, without a byte order mark and the line feed
+    that ends its last line.
 
     Raises:
         DataError: there is no text, or it is not UTF-8.
     """
     text = argument
     if argument is None or argument == "-":
-        text = _standard_input("a text").removesuffix("\n")
+        text = _standard_input("a text").removeprefix("\ufeff").removesuffix("\n")
     assert text is not None
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError("the text must be UTF-8", value=text, remedy="Check the terminal's encoding.") from error
-    if not text.strip():
+    if not text:
         raise DataError("the text must not be empty", value=text, remedy="Give it in quotes, or pipe it in.")
     return text
 

@@ -61,6 +61,7 @@ class AttentionConfig:
         at_least("n_heads", self.n_heads, 1)
         at_least("head_dim", self.head_dim, 1)
         above("soft_cap", self.soft_cap, 0)
+        above("scale", self.scale, 0)
         share("dropout", self.dropout)
         if self.kv_heads < 1 or self.n_heads % self.kv_heads:
             raise ConfigError(

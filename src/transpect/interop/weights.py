@@ -41,12 +41,16 @@ class Weights(Mapping[str, Tensor]):
         self.dtypes: dict[str, torch.dtype] = {}
         for file, promised in self._files.items():
             handle = self._kept[file] = _open(file)
-            for name in handle.keys():  # noqa: SIM118 (no mapping)
+            held = list(handle.keys())
+            twice = sorted(set(held) & set(self._where))
+            if twice:
+                raise CheckpointError("a tensor may stand in one shard only", value=twice[:10], file=file)
+            for name in held:
                 part = handle.get_slice(name)
                 self._where[name] = file
                 self.shapes[name] = tuple(part.get_shape())
                 self.dtypes[name] = _dtype(part.get_dtype(), name, file)
-            absent = sorted(set(promised) - set(self._where))
+            absent = sorted(set(promised) - set(held))
             if absent:
                 raise CheckpointError("a shard lacks tensors that the index puts there", value=absent[:10], file=file)
 

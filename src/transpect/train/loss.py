@@ -75,15 +75,14 @@ def accumulate_gradient(
     pieces = list(_pieces(hidden, labels, model.config.vocab_size))
     losses, gradients = [], []
     for piece, answers in pieces:
-        rows = piece if len(pieces) == 1 else piece.detach().requires_grad_()
+        rows = piece if len(pieces) == 1 else piece.detach().requires_grad_(hidden.requires_grad)
         with arithmetic(precision, device):
             loss = summed_loss(_logits(model, rows, batch), answers, smoothing)
         torch.autograd.backward(loss / n_labels)
         losses.append(loss.detach())
-        if len(pieces) > 1:
-            assert rows.grad is not None
+        if len(pieces) > 1 and rows.grad is not None:
             gradients.append(rows.grad)
-    if gradients:
+    if gradients:  # none where all before the head is frozen
         torch.autograd.backward(hidden, torch.cat(gradients))
     return torch.stack(losses).sum()
 

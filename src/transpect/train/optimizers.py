@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from transpect.base.checks import above
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.train.precision import check_weights
@@ -52,7 +53,7 @@ class AdamW(Optimizer, kind="adamw"):
     weight_decay: float = 0.1
 
     def __post_init__(self) -> None:
-        _check_rate(self.lr)
+        above("lr", self.lr, 0)
         _not_negative("weight_decay", self.weight_decay)
         if not all(0.0 <= beta < 1.0 for beta in self.betas):
             raise ConfigError("betas must be at least 0 and below 1", value=self.betas)
@@ -84,7 +85,7 @@ class Sgd(Optimizer, kind="sgd"):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_rate(self.lr)
+        above("lr", self.lr, 0)
         _not_negative("weight_decay", self.weight_decay)
         if not 0.0 <= self.momentum < 1.0:
             raise ConfigError("momentum must be at least 0 and below 1", value=self.momentum)
@@ -156,11 +157,6 @@ def load_optimizer_tensors(
         # a step counter lives on the CPU unless the optimizer is fused on a GPU; the moments live with their weight
         on_weight = value.shape == weight.shape or optimizer.defaults.get("fused", False)
         optimizer.state[weight][key] = value.to(weight.device if on_weight else "cpu")
-
-
-def _check_rate(lr: float | None) -> None:
-    if lr is not None and lr < 0.0:
-        raise ConfigError("lr must not be negative", value=lr)
 
 
 def _not_negative(name: str, value: float) -> None:

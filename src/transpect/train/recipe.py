@@ -170,6 +170,8 @@ class TrainSpec:
             raise ConfigError("label_smoothing must be at least 0 and below 1", value=self.label_smoothing)
         if self.min_delta < 0.0:
             raise ConfigError("min_delta must not be negative", value=self.min_delta)
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError("seed must be at least 0 and below 2^63", value=self.seed)
         check_precision(self.precision)
 
 

@@ -113,7 +113,7 @@ class Session:
             "batches": job.batches.state(),
             "valid": None if job.valid is None else job.valid.state(),
             "recipe": recipe_data(job.recipe),
-            "made_with": made_with(),
+            "made_with": made_with(job.model.token.weight.device),
         }
         write_state(self._run, data, job.model, self._optimizer, job.tokenizer)
         self._saved_step = self.progress.step
@@ -173,9 +173,10 @@ class Session:
         self._logger.record(record)
 
 
-def made_with() -> Data:
-    """What the next bit depends on besides the state: versions, threads, the instructions of the CPU."""
+def made_with(device: torch.device) -> Data:
+    """What the next bit depends on besides the state: versions, device, threads, the instructions of the CPU."""
     return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "transpect": __version__,
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),

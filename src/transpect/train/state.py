@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,18 @@ def write_state(
     tensors |= {f"optimizer/{name}": tensor for name, tensor in memory.items()}
     tensors |= {f"random/{name}": tensor for name, tensor in generators.items()}
     content = {"format": FORMAT, **data, "random": others}
+    content["digest"] = digest(content)
     with atomic_directory(run / FOLDER, keep=lambda name: name == TOKENIZER) as staging:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, staging / TENSORS)
         (staging / DATA).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
         shutil.copymode(staging / DATA, staging / TENSORS)  # safetensors makes its file private
         if not (run / FOLDER / TOKENIZER).is_dir():
             tokenizer.save(staging / TOKENIZER)
+
+
+def digest(data: Data) -> str:
+    """SHA-256 of JSON data, so that an edited or damaged state is noticed before anything is built on it."""
+    return sha256(json.dumps(data, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 
 def has_state(run: Path) -> bool:
@@ -117,6 +124,12 @@ def read_state(run: Path) -> TrainingState:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else None
         raise CheckpointError(f"the training state must have format {FORMAT}", value=found, file=folder / DATA)
+    if data.pop("digest", None) != digest(data):
+        raise CheckpointError(
+            "the training state is not what was written",
+            file=folder / DATA,
+            remedy="It was damaged or edited: take it from a backup, or start anew in another directory.",
+        )
     return TrainingState(tensors, data, folder)
 
 

@@ -15,7 +15,6 @@ class Watch:
 
     Args:
         device: where the updates' numbers are.
-        saved: names the state that is left, for the message.
     """
 
     def __init__(self, device: torch.device) -> None:
