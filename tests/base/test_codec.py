@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transpect.base.codec import Variant, apply_overrides, dump_yaml, from_data, load_config, to_data
@@ -85,6 +85,7 @@ def test_round_trip(sheet: Sheet) -> None:
 
 
 @given(sheets)
+@example(Sheet("\x85", pair=(0, "a\u2028b\u2029\ufeff\r\n\t ")))
 def test_round_trip_through_yaml(sheet: Sheet) -> None:
     import yaml
 

@@ -83,8 +83,20 @@ def from_data(cls: type[T], data: Any, path: KeyPath = ()) -> T:
 
 def dump_yaml(value: Any) -> str:
     """The YAML text of a dataclass or of plain data, keys in the order of definition."""
-    text: str = yaml.safe_dump(to_data(value), sort_keys=False, allow_unicode=True, width=100)
+    text: str = yaml.dump(to_data(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes strings with exotic line breaks quoted and escaped, since YAML would fold them into spaces."""
+
+
+def _represent_str(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = '"' if set(text) & set("\x85\u2028\u2029\ufeff") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_str)
 
 
 def load_yaml(path: str | Path) -> tuple[Data, dict[KeyPath, int]]:
