@@ -472,6 +472,13 @@ def test_initial_weights(init: NormalInit | XavierInit | KaimingInit, head: Caus
             assert float(weight.std()) == pytest.approx(std, rel=0.06), name
 
 
+def test_a_model_without_memory_is_not_filled() -> None:
+    """llama's 6.7 billion numbers are neither allocated nor drawn."""
+    with torch.device("meta"):
+        net = Transformer(preset("llama"))
+    assert all(parameter.is_meta for parameter in net.parameters())
+
+
 def test_global_random_state_is_left_alone() -> None:
     torch.manual_seed(0)
     Transformer(tiny(), seed=1)

@@ -158,7 +158,7 @@ CASES = [
         "llama-yarn-mscale",
         LlamaConfig,
         LlamaForCausalLM,
-        scaled("yarn", **YARN, mscale=0.7, mscale_all_dim=0.4, beta_fast=8.0, beta_slow=2.0, truncate=False),
+        scaled("yarn", **YARN, mscale=0.7, mscale_all_dim=0.4, beta_fast=8.0, beta_slow=0.1, truncate=False),
     ),
     Case("llama-llama3", LlamaConfig, LlamaForCausalLM, scaled("llama3", **LLAMA3)),
     Case("llama-classes", LlamaConfig, LlamaForSequenceClassification, {**LLAMA, "num_labels": 5}),

@@ -63,7 +63,7 @@ class Step:
 def on_meta(config: ModelConfig) -> Transformer:
     """The model without memory for its weights."""
     with torch.device("meta"):
-        return Transformer(config).eval()
+        return Transformer(config, seed=None).eval()
 
 
 def parts(model: Transformer) -> list[Part]:

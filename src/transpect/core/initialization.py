@@ -75,7 +75,7 @@ def initialize(model: nn.Module, init: Initialization, residual: dict[str, int],
     generator = torch.Generator().manual_seed(seed)
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
-        if not isinstance(weight, nn.Parameter) or weight.ndim != 2:
+        if not isinstance(weight, nn.Parameter) or weight.ndim != 2 or weight.is_meta:
             continue
         drawn = torch.empty(weight.shape, dtype=weight.dtype, device="cpu")
         if isinstance(module, nn.Embedding):
