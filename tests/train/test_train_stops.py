@@ -21,7 +21,7 @@ Make = Callable[..., Recipe]
 
 
 def test_stops_early_after_patience_and_again_at_once_when_gone_on_with(recipe_of: Make, tmp_path: Path) -> None:
-    changes = {"train.eval_every": 1, "train.optimizer.lr": 0.0, "train.patience": 3}
+    changes = {"train.eval_every": 1, "train.optimizer.lr": 1e-30, "train.patience": 3}
     result = train(recipe_of("causal", changes), tmp_path)
     assert (result.step, result.reason, result.best_step) == (4, "patience", 1)
     assert read_state(tmp_path).step == 4
