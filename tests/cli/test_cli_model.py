@@ -17,7 +17,7 @@ VARIANTS = {
     "alibi": [("positions", "alibi")],
     "transformer-xl": [("positions", "transformer_xl")],
     "rope": [("positions", "rope")],
-    "qk-norm": [("attention.qk_norm", "rmsnorm")],
+    "qk-norm": [("attention.qk_norm.norm", "rmsnorm")],
     "sandwich": [("placement", "sandwich")],
     "untied": [("head.tied", False)],
 }

@@ -38,6 +38,7 @@ from transpect.core import (
     StackConfig,
     Tags,
     TokenClass,
+    Transform,
     Transformer,
     XavierInit,
     override,
@@ -74,7 +75,7 @@ def test_parameter_counts_of_published_models() -> None:
     base = on_meta(preset("transformer-base"))
     assert sum(n_parameters(tower.stack) for tower in base.towers.values()) == 44_138_496
     assert n_parameters(on_meta(preset("gpt2"))) == 124_439_808
-    bert = replace(preset("bert-base"), head=Pooled(pool="first", transform=True))
+    bert = replace(preset("bert-base"), head=Pooled(pool="first", transform=Transform()))
     assert n_parameters(on_meta(bert)) == 109_482_240
     assert n_parameters(on_meta(preset("t5-small"))) == 60_506_624
     assert n_parameters(on_meta(preset("gpt1"))) == 116_534_784
@@ -235,7 +236,7 @@ def test_scale_is_per_head(scale: float | None) -> None:
     scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(8) if scale is None else scale)
     weights = scores.masked_fill(~torch.ones(6, 6).tril().bool(), float("-inf")).softmax(-1)
     expected = body.out((weights @ v).transpose(1, 2).reshape(1, 6, 16))
-    run = Transformer(config).towers["decoder"].stack.prepare(context(6), x)
+    run = Transformer(config).towers["decoder"].stack.prepare(context(6), x)[0]
     assert (body(x, run) - expected).abs().max() <= 1e-6
 
 
@@ -385,10 +386,10 @@ def test_a_tied_head_stays_one_storage(move: str, tmp_path: Path) -> None:
     "head",
     [
         SequenceClass(3, pool="first"),
-        SequenceClass(3, pool="last", transform=False, bias=False),
+        SequenceClass(3, pool="last", transform=None, bias=False),
         SequenceClass(3, pool="mean"),
         Pooled("mean", normalize=True),
-        Pooled("first", transform=True),
+        Pooled("first", transform=Transform()),
         Pooled("last"),
     ],
     ids=str,

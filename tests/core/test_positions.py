@@ -58,15 +58,15 @@ def model(positions: Position, *, d_model: int = 32, heads: int = 4, layers: int
 
 
 def test_sinusoidal_values() -> None:
-    row = encoding(torch.tensor([1]), 512)[0]
+    row = encoding(torch.tensor([1]), 512, Sinusoidal())[0]
     assert row[:4].tolist() == pytest.approx([0.841471, 0.540302, 0.821856, 0.569695], abs=1e-6)
-    assert encoding(torch.tensor([0]), 6)[0].tolist() == [0, 1, 0, 1, 0, 1]
+    assert encoding(torch.tensor([0]), 6, Sinusoidal())[0].tolist() == [0, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 5, 8, 33])
 @pytest.mark.parametrize("position", [0, 1, 17, 100_000])
 def test_sinusoidal_formula(d_model: int, position: int) -> None:
-    row = encoding(torch.tensor([position]), d_model)[0]
+    row = encoding(torch.tensor([position]), d_model, Sinusoidal())[0]
     for i in range(d_model):
         angle = position / 10000 ** (2 * (i // 2) / d_model)
         assert float(row[i]) == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-9)

@@ -26,6 +26,7 @@ from transpect.core import (
     SameSegment,
     SequenceClass,
     TokenClass,
+    Transform,
     Transformer,
     override,
     preset,
@@ -76,10 +77,10 @@ HEADS = [
     CausalLM(tied=False, bias=True),
     MaskedLM(tied=False),
     SequenceClass(5),
-    SequenceClass(5, pool="last", transform=False, bias=False),
+    SequenceClass(5, pool="last", transform=None, bias=False),
     TokenClass(5),
     Pooled(),
-    Pooled(pool="first", transform=True),
+    Pooled(pool="first", transform=Transform()),
 ]
 
 
@@ -129,7 +130,7 @@ NEAR_MISSES: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {"head_dim": 10}),
     ("gpt2", {"attention.qkv_bias": False}),
     ("gpt2", {"attention.scale": 0.3}),
-    ("gpt2", {"attention.qk_norm": "rmsnorm"}),
+    ("gpt2", {"attention.qk_norm": {"norm": "rmsnorm"}}),
     ("gpt2", {"ffn": {"kind": "glu", "bias": True}}),
     ("gpt2", {"steps": [["self", "ffn"]]}),
     ("gpt2", {"decoder.final_norm": False}),

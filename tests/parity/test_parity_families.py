@@ -1,32 +1,19 @@
 """Every family against `transformers`, on tiny random models whose odd sizes and weights hide nothing.
 
-A family gains its tests by rows in CASES: a model of theirs goes through a checkpoint directory into ours.
+A family gains its tests by a row in family_cases/: a model of theirs goes through a checkpoint directory into ours.
 """
 
+import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from family_cases import CASES
+from family_cases.base import IDS, LENGTHS, PAD, Case
 from torch import Tensor, nn
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaForSequenceClassification,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from transpect.cache import DenseCache
 from transpect.core import CausalLM, Pooled, SequenceClass, Tags, Transformer
@@ -36,133 +23,6 @@ from transpect.interop.family import canonical
 from transpect.interop.tensors import pack_state
 
 TOLERANCE = 1e-5
-UNREAD = {"cls.predictions.bias"}  # of an untied BERT: a second bias that nothing uses
-LENGTHS = (40, 37, 31)  # of the rows of a padded batch
-PAD = 96
-
-GPT2: dict[str, Any] = {"vocab_size": 97, "n_positions": 64, "n_embd": 48, "n_layer": 3, "n_head": 3, "n_inner": None}
-BERT: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 60,
-    "max_position_embeddings": 64,
-    "type_vocab_size": 3,
-}
-T5: dict[str, Any] = {
-    "vocab_size": 97,
-    "d_model": 48,
-    "d_kv": 10,
-    "d_ff": 60,
-    "num_layers": 3,
-    "num_decoder_layers": 2,
-    "num_heads": 3,
-    "relative_attention_num_buckets": 10,
-    "relative_attention_max_distance": 23,
-}
-GATED: dict[str, Any] = {
-    **T5,
-    "feed_forward_proj": "gated-gelu",
-    "tie_word_embeddings": False,
-    "layer_norm_epsilon": 1e-2,
-}
-LLAMA: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 48,
-    "intermediate_size": 60,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-}
-IDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": PAD}
-
-
-def scaled(rope_type: str, **options: Any) -> dict[str, Any]:
-    return {**LLAMA, "rope_parameters": {"rope_type": rope_type, "rope_theta": 1000.0, **options}}
-
-
-YARN = {"factor": 4.0, "original_max_position_embeddings": 16}
-LLAMA3 = {"factor": 4.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-
-
-def own_head(model: nn.Module) -> None:
-    """Untie it, as checkpoints of T5 v1.1 are; `transformers` ties a new model in any case."""
-    model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    config: Callable[..., Any]
-    model: Callable[[Any], nn.Module]
-    options: dict[str, Any]
-    prepare: Callable[[nn.Module], None] = lambda model: None
-    generates: bool = True
-    extra: dict[str, Any] = field(default_factory=dict)
-
-
-CASES = [
-    Case("gpt2", GPT2Config, GPT2LMHeadModel, GPT2),
-    Case(
-        "gpt2-untied",
-        GPT2Config,
-        GPT2LMHeadModel,
-        {
-            **GPT2,
-            "n_inner": 60,
-            "activation_function": "relu",
-            "scale_attn_weights": False,
-            "layer_norm_epsilon": 1e-2,
-            "tie_word_embeddings": False,
-        },
-    ),
-    Case("gpt2-classes", GPT2Config, GPT2ForSequenceClassification, {**GPT2, "num_labels": 5}),
-    Case("bert", BertConfig, BertForMaskedLM, BERT),
-    Case(
-        "bert-untied",
-        BertConfig,
-        BertForMaskedLM,
-        {**BERT, "hidden_act": "relu", "tie_word_embeddings": False, "layer_norm_eps": 1e-2},
-    ),
-    Case("bert-pooler", BertConfig, BertModel, BERT),
-    Case("bert-classes", BertConfig, BertForSequenceClassification, {**BERT, "num_labels": 5}),
-    Case("bert-token-classes", BertConfig, BertForTokenClassification, {**BERT, "num_labels": 5}),
-    Case("t5", T5Config, T5ForConditionalGeneration, T5),
-    Case("t5-gated", T5Config, T5ForConditionalGeneration, GATED, prepare=own_head),
-    Case("t5-gated-tied", T5Config, T5ForConditionalGeneration, GATED),
-    Case("llama", LlamaConfig, LlamaForCausalLM, LLAMA),
-    Case(
-        "llama-biased-tied",
-        LlamaConfig,
-        LlamaForCausalLM,
-        {**LLAMA, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu_new"},
-    ),
-    Case(
-        "llama-wide-heads",
-        LlamaConfig,
-        LlamaForCausalLM,
-        {**LLAMA, "head_dim": 10, "num_key_value_heads": 3, "rms_norm_eps": 1e-2},
-    ),
-    Case("llama-linear", LlamaConfig, LlamaForCausalLM, scaled("linear", factor=4.0)),
-    Case(
-        "llama-dynamic",
-        LlamaConfig,
-        LlamaForCausalLM,
-        {**scaled("dynamic", factor=4.0), "max_position_embeddings": 16},
-        generates=False,  # there the base grows under the cached keys; here the final length is stated first
-    ),
-    Case("llama-yarn", LlamaConfig, LlamaForCausalLM, scaled("yarn", **YARN)),
-    Case(
-        "llama-yarn-mscale",
-        LlamaConfig,
-        LlamaForCausalLM,
-        scaled("yarn", **YARN, mscale=0.7, mscale_all_dim=0.4, beta_fast=8.0, beta_slow=0.1, truncate=False),
-    ),
-    Case("llama-llama3", LlamaConfig, LlamaForCausalLM, scaled("llama3", **LLAMA3)),
-    Case("llama-classes", LlamaConfig, LlamaForSequenceClassification, {**LLAMA, "num_labels": 5}),
-]
 
 
 @dataclass(frozen=True)
@@ -228,6 +88,11 @@ class Inputs:
     def positions(self) -> Tensor:
         return self.tags.position.clamp(min=0)
 
+    def row(self, index: int) -> "Inputs":
+        """One row without its padding."""
+        real, one = self.real[index], slice(index, index + 1)
+        return Inputs(self.ids[one, real], self.real[one, real], self.types[one, real], self.target[one])
+
 
 def inputs(side: str) -> Inputs:
     """Rows of LENGTHS padded on a side, or all of the same length for ``none``."""
@@ -242,28 +107,63 @@ def inputs(side: str) -> Inputs:
     return Inputs(torch.where(real, ids, PAD), real, types, target)
 
 
-def run_theirs(pair: Pair, batch: Inputs) -> Any:
-    more: dict[str, Any] = {"attention_mask": batch.real.long(), "output_hidden_states": True}
+@dataclass(frozen=True)
+class Seen:
+    """What one side computes: the head's output, the input of every layer, and what the head reads."""
+
+    output: Tensor
+    hidden: list[Tensor]
+    last: Tensor
+
+    def each(self) -> list[Tensor]:
+        return [self.output, *self.hidden, self.last]
+
+
+def run_theirs(pair: Pair, batch: Inputs) -> Seen:
+    if not pair.case.row_by_row:
+        return call_theirs(pair, batch)
+    rows = [call_theirs(pair, batch.row(i)).each() for i in range(len(batch.ids))]
+    output, *hidden, last = (joined(list(parts), batch.real) for parts in zip(*rows, strict=True))
+    return Seen(output, hidden, last)
+
+
+def joined(rows: list[Tensor], real: Tensor) -> Tensor:
+    """Rows of a batch as one tensor; those of the source's lengths stand where its tokens do."""
+    if [row.shape[1] for row in rows] != real.sum(-1).tolist():
+        return torch.cat(rows)
+    whole = rows[0].new_zeros(*real.shape, *rows[0].shape[2:])
+    whole[real] = torch.cat([row[0] for row in rows])
+    return whole
+
+
+def call_theirs(pair: Pair, batch: Inputs) -> Seen:
+    given: dict[str, Any] = {"attention_mask": batch.real.long(), "output_hidden_states": True}
     if pair.kind == "encoder-decoder":
-        more["decoder_input_ids"] = batch.target
+        given["decoder_input_ids"] = batch.target
     else:
-        more["position_ids"] = batch.positions
+        given["position_ids"] = batch.positions
     if pair.ours.config.embedding.token_types:
-        more["token_type_ids"] = batch.types
-    return pair.theirs(batch.ids, **more)
+        given["token_type_ids"] = batch.types
+    known = inspect.signature(pair.theirs.forward).parameters
+    out = pair.theirs(batch.ids, **{name: value for name, value in given.items() if name in known})
+    output = out.pooler_output if isinstance(pair.ours.config.head, Pooled) else out.logits
+    if pair.kind == "encoder-decoder":
+        hidden = [*out.encoder_hidden_states[:-1], *out.decoder_hidden_states[:-1]]
+        return Seen(output, hidden, out.encoder_last_hidden_state)
+    *hidden, last = out.hidden_states
+    return Seen(output, hidden, last)
 
 
-def run_ours(pair: Pair, batch: Inputs, record: Record) -> Tensor:
-    """The head's output; `record` sees the layers in the order of the towers."""
+def run_ours(pair: Pair, batch: Inputs) -> Seen:
+    record = Record()
     if pair.kind == "encoder-decoder":
         source = pair.ours.encode(batch.ids, tags=batch.tags, tap=record)
-        return pair.ours(batch.target, source=source, tap=record)
+        output = pair.ours(batch.target, source=source, tap=record)
+        return Seen(output, record.inputs, source.hidden)
     types = batch.types if pair.ours.config.embedding.token_types else None
-    return pair.ours(batch.ids, tags=batch.tags, token_types=types, tap=record)
-
-
-def their_output(pair: Pair, out: Any) -> Tensor:
-    return out.pooler_output if isinstance(pair.ours.config.head, Pooled) else out.logits
+    output = pair.ours(batch.ids, tags=batch.tags, token_types=types, tap=record)
+    last = pair.ours.hidden(batch.ids, tags=batch.tags, token_types=types)
+    return Seen(output, record.inputs, last)
 
 
 def pools_first(pair: Pair) -> bool:
@@ -284,49 +184,37 @@ def assert_close(ours: Tensor, theirs: Tensor, tolerance: float = TOLERANCE) -> 
 @pytest.mark.parametrize("side", ["none", "left", "right"])
 @torch.no_grad()
 def test_logits_and_hidden_states(pair: Pair, side: str) -> None:
-    if side == "left" and pools_first(pair):
+    if side == "left" and pools_first(pair) and not pair.case.row_by_row:
         pytest.skip("there, a head on the first token reads the padding")
-    batch, record = inputs(side), Record()
-    theirs = run_theirs(pair, batch)
-    ours = run_ours(pair, batch, record)
-    expected = their_output(pair, theirs)
-    assert expected.abs().max() > 0.1, "this comparison would not see anything"
-    assert_close(at_tokens(ours, batch), at_tokens(expected, batch))
-    if pair.kind == "encoder-decoder":
-        hidden = [*theirs.encoder_hidden_states[:-1], *theirs.decoder_hidden_states[:-1]]
-        assert_close(
-            at_tokens(pair.ours.encode(batch.ids, tags=batch.tags).hidden, batch),
-            at_tokens(theirs.encoder_last_hidden_state, batch),
-        )
-    else:
-        *hidden, last = theirs.hidden_states
-        types = batch.types if pair.ours.config.embedding.token_types else None
-        assert_close(
-            at_tokens(pair.ours.hidden(batch.ids, tags=batch.tags, token_types=types), batch), at_tokens(last, batch)
-        )
-    assert len(record.inputs) == len(hidden)
-    for mine, other in zip(record.inputs, hidden, strict=True):
+    batch = inputs(side)
+    theirs, ours = run_theirs(pair, batch), run_ours(pair, batch)
+    assert theirs.output.abs().max() > 0.1, "this comparison would not see anything"
+    assert len(ours.hidden) == len(theirs.hidden)
+    for mine, other in zip(ours.each(), theirs.each(), strict=True):
         assert_close(at_tokens(mine, batch), at_tokens(other, batch))
 
 
 def test_gradients(pair: Pair) -> None:
     """The gradient of every tensor, under the names and in the layout of the other side."""
-    batch = inputs("right" if pools_first(pair) else "left")
+    batch = inputs("right" if pools_first(pair) and not pair.case.row_by_row else "left")
     for model in (pair.theirs, pair.ours):
         model.zero_grad()
-    expected = at_tokens(their_output(pair, run_theirs(pair, batch)), batch)
+    expected = at_tokens(run_theirs(pair, batch).output, batch)
     direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2)) / expected.numel() ** 0.5
     (expected * direction).sum().backward()
-    (at_tokens(run_ours(pair, batch, Record()), batch) * direction).sum().backward()
+    (at_tokens(run_ours(pair, batch).output, batch) * direction).sum().backward()
     gradients = {name: parameter.grad for name, parameter in pair.ours.named_parameters()}
     silent = [name for name, gradient in gradients.items() if gradient is None]
     assert not silent
     family = FAMILIES[pair.theirs.config.model_type]
     bare = type(pair.theirs).__name__ in family.bare
     links = family.links(pair.ours.config, {name: g.shape for name, g in gradients.items()}, bare=bare)
-    there = dict(pair.theirs.named_parameters())
+    there, buffers = dict(pair.theirs.named_parameters()), dict(pair.theirs.named_buffers())
     for name, gradient in pack_state(gradients, links).items():
-        theirs = there[name].grad
+        theirs = there[name].grad if name in there else None
+        if theirs is None:
+            assert name in buffers, f"{name} is a parameter of ours alone"
+            continue
         assert_close(gradient, theirs, TOLERANCE * max(1.0, float(theirs.abs().max())))
     for model in (pair.theirs, pair.ours):
         model.zero_grad()
@@ -339,8 +227,14 @@ def test_greedy_generation(pair: Pair, side: str) -> None:
         pytest.skip("it does not generate, or not by the same rule")
     batch, n = inputs(side), 20
     start: dict[str, Any] = {"decoder_start_token_id": 3} if pair.kind == "encoder-decoder" else {}
-    theirs = pair.theirs.generate(
-        batch.ids, attention_mask=batch.real.long(), max_new_tokens=n, min_new_tokens=n, do_sample=False, **start
+    rows = [batch.row(i) for i in range(len(batch.ids))] if pair.case.row_by_row else [batch]
+    theirs = torch.cat(
+        [
+            pair.theirs.generate(
+                row.ids, attention_mask=row.real.long(), max_new_tokens=n, min_new_tokens=n, do_sample=False, **start
+            )[:, -n:]
+            for row in rows
+        ]
     )
     cache, more, ids, tags = DenseCache(), {}, batch.ids, batch.tags
     if start:
@@ -351,7 +245,7 @@ def test_greedy_generation(pair: Pair, side: str) -> None:
         ids = pair.ours(ids, tags=tags, cache=cache, **more)[:, -1:].argmax(-1)
         tags = None
         written.append(ids)
-    assert torch.equal(torch.cat(written, 1), theirs[:, -n:])
+    assert torch.equal(torch.cat(written, 1), theirs)
 
 
 @torch.no_grad()
@@ -363,12 +257,11 @@ def test_there_and_back(pair: Pair, tmp_path: Path) -> None:
     )
     assert not any(report.get(key) for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
     batch = inputs("left")
-    assert_close(
-        at_tokens(their_output(pair, run_theirs(Pair(pair.case, tmp_path, theirs.eval(), pair.ours), batch)), batch),
-        at_tokens(their_output(pair, run_theirs(pair, batch)), batch),
-    )
-    read = dict(theirs.named_parameters())
-    assert all(torch.equal(read[name], value) for name, value in pair.theirs.named_parameters() if name not in UNREAD)
+    again = run_theirs(Pair(pair.case, tmp_path, theirs.eval(), pair.ours), batch)
+    assert_close(at_tokens(again.output, batch), at_tokens(run_theirs(pair, batch).output, batch))
+    read = theirs.state_dict()
+    unread = pair.case.unread
+    assert all(torch.equal(read[name], value) for name, value in pair.theirs.state_dict().items() if name not in unread)
     theirs.save_pretrained(tmp_path / "theirs")
     for folder in ("ours", "theirs"):
         again = load_model(tmp_path / folder, kernel="naive")

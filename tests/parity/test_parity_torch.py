@@ -157,7 +157,7 @@ def test_attention_weights_head_by_head(side: str) -> None:
     x, memory = numbers(B, T, D, seed=99), numbers(B, S, D, seed=98)
     tags, hidden = padded(LENGTHS, T, "right")
     source_tags, source_hidden = padded(SOURCE_LENGTHS, S, side)
-    run = stack.prepare(Context(tags, Source(memory, source_tags), tap=record), x)
+    run = stack.prepare(Context(tags, Source(memory, source_tags), tap=record), x)[0]
 
     out = steps["self"].branches["self"].body(x, run)
     expected, weights = theirs["self"](

@@ -116,10 +116,11 @@ class DenseCache:
 
 
 def unpadded(tags: Tags) -> Tags:
-    """The same tags, with their `start` stated where all rows are one unpadded document without a prefix."""
+    """The same tags, with their `start` stated where all rows are one unpadded document without special tokens."""
     if tags.start is not None or 0 in tags.shape:
         return tags
     start = int(tags.position[0, 0])
     consecutive = torch.arange(start, start + tags.shape[1], device=tags.position.device)
-    plain = start >= 0 and torch.equal(tags.position, consecutive.expand(tags.shape)) and not bool(tags.prefix.any())
-    return replace(tags, start=start) if plain and not bool(tags.segment.any()) else tags
+    plain = start >= 0 and torch.equal(tags.position, consecutive.expand(tags.shape))
+    special = any(bool(tag.any()) for tag in (tags.segment, tags.prefix, tags.is_global))
+    return replace(tags, start=start) if plain and not special else tags

@@ -86,7 +86,7 @@ def walk(lm: LanguageModel, text: str, *, k: int = 5) -> Walk:
     (request,) = lm.requests([text], max_new_tokens=1)
     ids = torch.tensor([list(request.prompt)], device=lm.device)
     tags = Tags.dense(*ids.shape, device=ids.device)
-    if model.config.last.visibility.looks_ahead(prefix=True):  # the prompt is the prefix, as it is in decoding
+    if model.config.last.looks_ahead(prefix=True):  # the prompt is the prefix, as it is in decoding
         tags = Tags.of(tags.position, prefix=torch.ones_like(ids, dtype=torch.bool))
     seen = _Seen()
     with torch.inference_mode(), watched(model):

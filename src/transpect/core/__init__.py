@@ -1,7 +1,7 @@
 """The architecture: what every Transformer here is made of. It knows no text, file, cache implementation or server."""
 
-from transpect.core.attention import AttentionConfig
-from transpect.core.blocks import StackConfig
+from transpect.core.attention import AttentionConfig, QkNorm
+from transpect.core.blocks import OtherLayers, StackConfig
 from transpect.core.config import ModelConfig, override
 from transpect.core.context import (
     NO_CACHE,
@@ -15,9 +15,9 @@ from transpect.core.context import (
     Tags,
     Tap,
 )
-from transpect.core.embeddings import EmbeddingConfig
+from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import FeedForward, Glu, Mlp
-from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass
+from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass, Transform
 from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
 from transpect.core.kernels import Kernel, Naive, Sdpa
 from transpect.core.model import Transformer
@@ -40,6 +40,7 @@ __all__ = [
     "CausalLM",
     "Context",
     "EmbeddingConfig",
+    "Factor",
     "FeedForward",
     "Full",
     "Glu",
@@ -55,11 +56,13 @@ __all__ = [
     "Naive",
     "Norm",
     "NormalInit",
+    "OtherLayers",
     "Placement",
     "Pooled",
     "Post",
     "Pre",
     "PrefixLM",
+    "QkNorm",
     "RMSNorm",
     "SameSegment",
     "Sandwich",
@@ -70,6 +73,7 @@ __all__ = [
     "Tags",
     "Tap",
     "TokenClass",
+    "Transform",
     "Transformer",
     "Visibility",
     "Window",

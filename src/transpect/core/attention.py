@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from transpect.base.checks import above, at_least, share
@@ -21,12 +23,51 @@ from transpect.core.visibility import View
 
 @dataclass(frozen=True)
 class Pass:
-    """What the layers of one stack share in one forward pass."""
+    """What a layer needs to know in one forward pass; layers of one kind share all of it but their number."""
 
+    layer: int
     context: Context
     self_view: View
     cross_view: View
     geometry: Geometry
+
+
+@dataclass(frozen=True)
+class QkNorm:
+    """A norm on queries and keys before positions turn them (Henry et al. 2020; Dehghani et al. 2023, §2).
+
+    Attributes:
+        norm: which.
+        over: ``head``, each head over E by one weight (Qwen3, Gemma 3); ``each_head``, by a weight of its own
+            (StableLM); ``all_heads``, all of a projection at once (OLMo 2).
+    """
+
+    norm: Norm
+    over: Literal["head", "each_head", "all_heads"] = "head"
+
+    def build(self, heads: int, head_dim: int) -> nn.Module:
+        """A module of [B, H, T, E] -> [B, H, T, E]."""
+        if self.over == "head":
+            return self.norm.build(head_dim)
+        if self.over == "all_heads":
+            return NormOfAllHeads(self.norm.build(heads * head_dim))
+        return NormOfEachHead(self.norm.build(head_dim) for _ in range(heads))
+
+
+class NormOfAllHeads(nn.Module):
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        turned = x.transpose(1, 2)  # [B, T, H, E]
+        flat: Tensor = self.norm(turned.flatten(2))  # [B, T, H·E]
+        return flat.view(turned.shape).transpose(1, 2)
+
+
+class NormOfEachHead(nn.ModuleList):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([norm(head) for norm, head in zip(self, x.unbind(1), strict=True)], 1)
 
 
 @dataclass(frozen=True)
@@ -39,7 +80,8 @@ class AttentionConfig:
         head_dim: E; None is D/H.
         qkv_bias: biases on the query, key and value projections.
         out_bias: bias on the output projection.
-        qk_norm: a norm over E on queries and keys before positions turn them (Qwen3, Gemma 3).
+        qk_norm: a norm on queries and keys before positions turn them.
+        clip: projections of queries, keys and values are held within ±clip (MPT).
         soft_cap: c in c·tanh(score/c) (Gemma 2).
         scale: factor on q·k; None is 1/√E.
         dropout: probability that an attention weight is dropped in training.
@@ -51,7 +93,8 @@ class AttentionConfig:
     head_dim: int | None = None
     qkv_bias: bool = True
     out_bias: bool = True
-    qk_norm: Norm | None = None
+    qk_norm: QkNorm | None = None
+    clip: float | None = None
     soft_cap: float | None = None
     scale: float | None = None
     dropout: float = 0.0
@@ -62,6 +105,7 @@ class AttentionConfig:
         at_least("head_dim", self.head_dim, 1)
         above("soft_cap", self.soft_cap, 0)
         above("scale", self.scale, 0)
+        above("clip", self.clip, 0)
         share("dropout", self.dropout)
         if self.kv_heads < 1 or self.n_heads % self.kv_heads:
             raise ConfigError(
@@ -96,19 +140,19 @@ class AttentionConfig:
 class _Attention(nn.Module):
     """Projections, kernel and output; a child says where queries and keys come from."""
 
-    def __init__(self, config: AttentionConfig, d_model: int, layer: int) -> None:
+    def __init__(self, config: AttentionConfig, d_model: int) -> None:
         super().__init__()
-        self.layer = layer
         self.heads, self.kv_heads, self.head_dim = config.n_heads, config.kv_heads, config.width(d_model)
         self.scale = self.head_dim**-0.5 if config.scale is None else config.scale
         self.soft_cap, self.dropout, self.kernel = config.soft_cap, config.dropout, config.kernel
         kv_dim = self.kv_heads * self.head_dim
-        self.query = nn.Linear(d_model, self.heads * self.head_dim, bias=config.qkv_bias)
-        self.key = nn.Linear(d_model, kv_dim, bias=config.qkv_bias)
-        self.value = nn.Linear(d_model, kv_dim, bias=config.qkv_bias)
+        self.query = _projection(config, d_model, self.heads * self.head_dim)
+        self.key = _projection(config, d_model, kv_dim)
+        self.value = _projection(config, d_model, kv_dim)
         self.out = nn.Linear(self.heads * self.head_dim, d_model, bias=config.out_bias)
-        self.query_norm = nn.Identity() if config.qk_norm is None else config.qk_norm.build(self.head_dim)
-        self.key_norm = nn.Identity() if config.qk_norm is None else config.qk_norm.build(self.head_dim)
+        norm = config.qk_norm
+        self.query_norm = nn.Identity() if norm is None else norm.build(self.heads, self.head_dim)
+        self.key_norm = nn.Identity() if norm is None else norm.build(self.kv_heads, self.head_dim)
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, H·E] -> [B, H, T, E]."""
@@ -136,18 +180,18 @@ class _Attention(nn.Module):
 class SelfAttention(_Attention):
     """Queries, keys and values from the same tokens, with positions, cache and memory."""
 
-    def __init__(self, config: AttentionConfig, d_model: int, layer: int, relation: Relation) -> None:
-        super().__init__(config, d_model, layer)
+    def __init__(self, config: AttentionConfig, d_model: int, relation: Relation) -> None:
+        super().__init__(config, d_model)
         self.relation = relation
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         context, geometry = run.context, run.geometry
-        seen = context.memory.extend(self.layer, x)  # [B, M+T, D]
+        seen = context.memory.extend(run.layer, x)  # [B, M+T, D]
         query = geometry.rotate_query(self.query_norm(self.split(self.query(x))))
         key = geometry.rotate_key(self.key_norm(self.split(self.key(seen))))
-        key, value = context.cache.extend(self.layer, key, self.split(self.value(seen)))
+        key, value = context.cache.extend(run.layer, key, self.split(self.value(seen)))
         query, bias = self.relation(query, geometry, self.scale)
-        return self.attend(query, key, value, run.self_view, bias, context, f"{self.layer}.self")
+        return self.attend(query, key, value, run.self_view, bias, context, f"{run.layer}.self")
 
 
 class CrossAttention(_Attention):
@@ -155,10 +199,27 @@ class CrossAttention(_Attention):
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         context = run.context
-        key, value = context.cache.cross(self.layer, partial(self.keys_and_values, context.source.hidden))
+        key, value = context.cache.cross(run.layer, partial(self.keys_and_values, context.source.hidden))
         query = self.query_norm(self.split(self.query(x)))
-        return self.attend(query, key, value, run.cross_view, None, context, f"{self.layer}.cross")
+        return self.attend(query, key, value, run.cross_view, None, context, f"{run.layer}.cross")
 
     def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """[B, S, D] -> two of [B, K, S, E]."""
         return self.key_norm(self.split(self.key(source))), self.split(self.value(source))
+
+
+class ClippedLinear(nn.Linear):
+    """A projection whose results are held within ±clip."""
+
+    def __init__(self, d_in: int, d_out: int, *, bias: bool, clip: float) -> None:
+        super().__init__(d_in, d_out, bias=bias)
+        self.clip = clip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(-self.clip, self.clip)
+
+
+def _projection(config: AttentionConfig, d_in: int, d_out: int) -> nn.Linear:
+    if config.clip is None:
+        return nn.Linear(d_in, d_out, bias=config.qkv_bias)
+    return ClippedLinear(d_in, d_out, bias=config.qkv_bias, clip=config.clip)

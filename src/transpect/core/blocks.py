@@ -10,7 +10,7 @@ Axes: B batch, T query, D model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 
@@ -29,8 +29,23 @@ Steps = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
+class OtherLayers:
+    """Layers of a stack that differ from the rest; what is None here is as there.
+
+    Attributes:
+        at: which layers, counted from 0.
+    """
+
+    at: tuple[int, ...]
+    attention: AttentionConfig | None = None
+    ffn: FeedForward | None = None
+    positions: Position | None = None
+    visibility: Visibility | None = None
+
+
+@dataclass(frozen=True)
 class StackConfig:
-    """N equal layers.
+    """N layers, equal but for those that `others` names.
 
     Attributes:
         n_layers: N.
@@ -41,10 +56,14 @@ class StackConfig:
         shared_norm: the branches of a parallel step share one norm before them (GPT-J, PaLM) instead of one each.
         placement: where norms stand.
         norm: which norm.
+        first_norm: False: the very first branch has no norm before it, as the embeddings end with one (ModernBERT).
         final_norm: whether the stack ends with a norm; None is as the placement needs.
         positions: the position scheme.
         visibility: who sees whom in self-attention.
         dropout: on each branch's output, before it is added.
+        others: layers that differ, e.g. in what they see. Positions that add to embeddings are the stack's own.
+        n_unique: how many layers have weights of their own, each used for N/n_unique layers in a row (ALBERT §3.1);
+            None is all of them.
     """
 
     n_layers: int
@@ -55,10 +74,13 @@ class StackConfig:
     shared_norm: bool = False
     placement: Placement = field(default_factory=Pre)
     norm: Norm = field(default_factory=LayerNorm)
+    first_norm: bool = True
     final_norm: bool | None = None
     positions: Position = field(default_factory=NoPosition)
     visibility: Visibility = field(default_factory=Causal)
     dropout: float = 0.0
+    others: tuple[OtherLayers, ...] = ()
+    n_unique: int | None = None
 
     def __post_init__(self) -> None:
         at_least("n_layers", self.n_layers, 1)
@@ -79,6 +101,52 @@ class StackConfig:
                 "shared_norm needs a step of several branches and a norm before them",
                 value=[list(step) for step in self.steps],
             )
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        at_least("n_unique", self.n_unique, 1)
+        named = [layer for other in self.others for layer in other.at]
+        wrong = sorted(layer for layer in named if not 0 <= layer < self.n_layers)
+        if wrong or len(set(named)) != len(named):
+            raise ConfigError(
+                f"`others` may name each layer from 0 to {self.n_layers - 1} once", value=wrong or sorted(named)
+            )
+        if self.n_unique is not None and (self.n_layers % self.n_unique or self.others or not self.first_norm):
+            raise ConfigError(
+                "layers that share weights are equal, and n_layers is a multiple of n_unique",
+                value=f"n_layers={self.n_layers}, n_unique={self.n_unique}, others={len(self.others)} kinds",
+            )
+
+    @property
+    def kinds(self) -> tuple[StackConfig, ...]:
+        """What layers can be: as this stack says, then each of `others` filled up from it."""
+        names = ("attention", "ffn", "positions", "visibility")
+        changes = [{name: getattr(other, name) for name in names} for other in self.others]
+        return (
+            replace(self, others=()),
+            *(replace(self, others=(), **{k: v for k, v in change.items() if v is not None}) for change in changes),
+        )
+
+    @property
+    def kind_of(self) -> tuple[int, ...]:
+        """For each layer, which of `kinds` it is."""
+        kind = [0] * self.n_layers
+        for index, other in enumerate(self.others, 1):
+            for layer in other.at:
+                kind[layer] = index
+        return tuple(kind)
+
+    def looks_ahead(self, *, prefix: bool) -> bool:
+        """Whether a token of some layer may see a later one; see `Visibility.looks_ahead`."""
+        return any(kind.visibility.looks_ahead(prefix=prefix) for kind in self.kinds)
+
+    def map_visibility(self, change: Callable[[Visibility], Visibility]) -> StackConfig:
+        """A copy with the rule of every layer changed."""
+        others = tuple(
+            other if other.visibility is None else replace(other, visibility=change(other.visibility))
+            for other in self.others
+        )
+        return replace(self, visibility=change(self.visibility), others=others)
 
     @property
     def crosses(self) -> bool:
@@ -97,16 +165,16 @@ class _Site:
 
     config: StackConfig
     d_model: int
-    layer: int
     positions: PositionModule
+    first: bool
 
 
 def _self(site: _Site) -> nn.Module:
-    return SelfAttention(site.config.attention, site.d_model, site.layer, site.positions.relation())
+    return SelfAttention(site.config.attention, site.d_model, site.positions.relation())
 
 
 def _cross(site: _Site) -> nn.Module:
-    return CrossAttention(site.config.cross or site.config.attention, site.d_model, site.layer)
+    return CrossAttention(site.config.cross or site.config.attention, site.d_model)
 
 
 def _ffn(site: _Site) -> nn.Module:
@@ -138,9 +206,13 @@ class Step(nn.Module):
     def __init__(self, names: tuple[str, ...], site: _Site) -> None:
         super().__init__()
         config, d_model = site.config, site.d_model
-        self.before = _norm(config, d_model, stands=config.placement.before and config.shared_norm)
+        bare = site.first and not config.first_norm and names == config.steps[0]
+        self.before = _norm(config, d_model, stands=config.placement.before and config.shared_norm and not bare)
         self.branches = nn.ModuleDict(
-            {name: Branch(BRANCHES[name](site), config, d_model, own_norm=not config.shared_norm) for name in names}
+            {
+                name: Branch(BRANCHES[name](site), config, d_model, own_norm=not config.shared_norm and not bare)
+                for name in names
+            }
         )
         self.after = _norm(config, d_model, stands=config.placement.after)
 
@@ -164,44 +236,58 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """All layers of one tower, and its position scheme."""
+    """All layers of one tower, and its position schemes: one for the stack, and one for each kind of other layers."""
 
-    def __init__(self, config: StackConfig, d_model: int, context_length: int) -> None:
+    def __init__(self, config: StackConfig, d_model: int, d_embed: int, context_length: int) -> None:
         super().__init__()
-        dims = Dims(
-            d_model=d_model,
-            n_heads=config.attention.n_heads,
-            head_dim=config.attention.width(d_model),
-            context_length=context_length,
-            looks_ahead=config.visibility.looks_ahead(prefix=True),
+        first, *others = config.kinds
+        self.visibility = [kind.visibility for kind in (first, *others)]
+        self.positions = first.positions.build(_dims(first, d_model, d_embed, context_length))
+        self.other_positions = nn.ModuleList(
+            kind.positions.build(_dims(kind, d_model, d_embed, context_length)) for kind in others
         )
-        self.visibility = config.visibility
-        self.positions = config.positions.build(dims)
-        self.layers = nn.ModuleList(Layer(_Site(config, d_model, i, self.positions)) for i in range(config.n_layers))
+        self.kind_of = config.kind_of
+        n_unique = config.n_layers if config.n_unique is None else config.n_unique
+        self.unique = [layer * n_unique // config.n_layers for layer in range(config.n_layers)]
+        schemes = [self.positions, *self.other_positions]
+        self.layers = nn.ModuleList(
+            Layer(_Site(config.kinds[kind], d_model, schemes[kind], first=layer == 0))
+            for layer, kind in enumerate(self.kind_of[:n_unique])
+        )
         self.final_norm = _norm(config, d_model, stands=config.ends_with_norm)
         self.view_source = _view_source if config.crosses else _view_nothing
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        run = self.prepare(context, x)
-        for index, layer in enumerate(self.layers):
-            context.tap.see(f"{index}.input", x)
-            x = layer(x, run)
+        for run in self.prepare(context, x):
+            context.tap.see(f"{run.layer}.input", x)
+            x = self.layers[self.unique[run.layer]](x, run)
         context.tap.see("output", x)
         out: Tensor = self.final_norm(x)
         return out
 
-    def prepare(self, context: Context, x: Tensor) -> Pass:
-        """What all layers share: the tags of all keys, who sees whom, the geometry of positions."""
+    def prepare(self, context: Context, x: Tensor) -> list[Pass]:
+        """For each layer the tags of all keys, who sees whom and the geometry of positions; made once a kind."""
         query = context.tags
         new = context.memory.admit(query)
         key = context.cache.admit(new)
-        return Pass(
-            context=context,
-            self_view=View(self.visibility, query, key),
-            cross_view=self.view_source(context, key),
-            geometry=self.positions.geometry(query, new, key, x.dtype),
-        )
+        cross = self.view_source(context, key)
+        kinds = [
+            (View(visibility, query, key), positions.geometry(query, new, key, x.dtype))
+            for visibility, positions in zip(self.visibility, (self.positions, *self.other_positions), strict=True)
+        ]
+        return [Pass(layer, context, kinds[kind][0], cross, kinds[kind][1]) for layer, kind in enumerate(self.kind_of)]
+
+
+def _dims(config: StackConfig, d_model: int, d_embed: int, context_length: int) -> Dims:
+    return Dims(
+        d_model=d_model,
+        d_embed=d_embed,
+        n_heads=config.attention.n_heads,
+        head_dim=config.attention.width(d_model),
+        context_length=context_length,
+        looks_ahead=config.visibility.looks_ahead(prefix=True),
+    )
 
 
 def _view_source(context: Context, _: Tags) -> View:

@@ -9,10 +9,11 @@ from typing import Any
 from transpect.base.checks import at_least
 from transpect.base.codec import apply_overrides, did_you_mean, from_data, to_data
 from transpect.base.errors import ConfigError
-from transpect.core.blocks import StackConfig
+from transpect.core.blocks import OtherLayers, StackConfig
 from transpect.core.embeddings import EmbeddingConfig
 from transpect.core.heads import CausalLM, Head
 from transpect.core.initialization import Initialization, NormalInit
+from transpect.core.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class ModelConfig:
         if not self.towers:
             raise ConfigError("a model needs an encoder, a decoder, or both")
         for name, stack in self.towers.items():
-            stack.attention.width(self.d_model)
+            for kind in stack.kinds:
+                kind.attention.width(self.d_model)
             if stack.cross is not None:
                 stack.cross.width(self.d_model)
             if stack.crosses and (name, len(self.towers)) != ("decoder", 2):
@@ -70,6 +72,24 @@ class ModelConfig:
     def kind(self) -> str:
         """``encoder``, ``decoder`` or ``encoder-decoder``."""
         return "-".join(self.towers)
+
+    def with_kernel(self, kernel: Kernel | str) -> ModelConfig:
+        """A copy whose attention is computed by another kernel, in every layer."""
+        places = [
+            f"{tower}.{name}.kernel"
+            for tower, stack in self.towers.items()
+            for name in ("attention", *(["cross"] if stack.cross is not None else []))
+        ]
+        changed = override(self, [(place, kernel) for place in places])
+        chosen = changed.last.attention.kernel
+
+        def other(kind: OtherLayers) -> OtherLayers:
+            return kind if kind.attention is None else replace(kind, attention=replace(kind.attention, kernel=chosen))
+
+        stacks: dict[str, Any] = {
+            name: replace(stack, others=tuple(map(other, stack.others))) for name, stack in changed.towers.items()
+        }
+        return replace(changed, **stacks)
 
     def map_stacks(self, **changes: Any) -> ModelConfig:
         """A copy with fields of every tower replaced."""

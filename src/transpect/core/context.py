@@ -26,15 +26,18 @@ class Tags:
         position: [B, T] int64, the position within its sequence; −1 is padding.
         segment: [B, T] int64, which packed document the token belongs to.
         prefix: [B, T] bool, whether it belongs to a prefix that sees itself both ways.
+        is_global: [B, T] bool, whether it sees all and is seen by all under rules that know such tokens.
         horizon: [B] int64, the length that each sequence will reach. Only position schemes whose geometry depends on
             the whole length (dynamic NTK) read it; generation states it ahead, so that cached equals uncached.
-        start: the position of column 0 when every row is ``start, start+1, …`` without padding, prefix or second
-            document; None when that is not known. Kernels use it to choose a path, never to decide what is visible.
+        start: the position of column 0 when every row is ``start, start+1, …`` without padding, prefix, global token or
+            second document; None when that is not known. Kernels use it to choose a path, never to decide what is
+            visible.
     """
 
     position: Tensor
     segment: Tensor
     prefix: Tensor
+    is_global: Tensor
     horizon: Tensor
     start: int | None = None
 
@@ -43,13 +46,8 @@ class Tags:
         """Rows without padding: positions ``start … start+length−1``."""
         position = torch.arange(start, start + length, device=device).expand(batch, length)
         horizon = torch.full((batch,), start + length, device=device)
-        return cls(
-            position,
-            position.new_zeros(()).expand(batch, length),
-            position.new_zeros((), dtype=torch.bool).expand(batch, length),
-            horizon,
-            start,
-        )
+        nowhere = position.new_zeros((), dtype=torch.bool).expand(batch, length)
+        return cls(position, position.new_zeros(()).expand(batch, length), nowhere, nowhere, horizon, start)
 
     @classmethod
     def of(
@@ -58,20 +56,24 @@ class Tags:
         *,
         segment: Tensor | None = None,
         prefix: Tensor | None = None,
+        is_global: Tensor | None = None,
         horizon: Tensor | None = None,
     ) -> Self:
-        """Tags from explicit positions [B, T]; the other tags default to one document, no prefix, no known future.
+        """Tags from explicit positions [B, T]; the others default to one document, nothing special, no known future.
 
         Raises:
             MaskError: a tag of another shape or dtype than it should have.
         """
         _check(position, "position", position, torch.int64)
         segment = torch.zeros_like(position) if segment is None else segment
-        prefix = torch.zeros_like(position, dtype=torch.bool) if prefix is None else prefix
+        nowhere = torch.zeros_like(position, dtype=torch.bool)
+        prefix = nowhere if prefix is None else prefix
+        is_global = nowhere if is_global is None else is_global
         _check(segment, "segment", position, torch.int64)
         _check(prefix, "prefix", position, torch.bool)
+        _check(is_global, "is_global", position, torch.bool)
         horizon = _lengths(position) if horizon is None else horizon
-        return cls(position, segment, prefix, horizon, None)
+        return cls(position, segment, prefix, is_global, horizon, None)
 
     @classmethod
     def padded(cls, is_token: Tensor, **tags: Tensor | None) -> Self:
@@ -105,6 +107,7 @@ class Tags:
             torch.cat([self.position, later.position], 1),
             torch.cat([self.segment, later.segment], 1),
             torch.cat([self.prefix, later.prefix], 1),
+            torch.cat([self.is_global, later.is_global], 1),
             self.horizon,
             self.start if together else None,
         )
@@ -130,11 +133,27 @@ class Tags:
         """A run of columns of every row; the horizon stays."""
         assert which.step in (None, 1)
         start = None if self.start is None else self.start + which.indices(self.shape[1])[0]
-        return Tags(self.position[:, which], self.segment[:, which], self.prefix[:, which], self.horizon, start)
+        return Tags(
+            self.position[:, which],
+            self.segment[:, which],
+            self.prefix[:, which],
+            self.is_global[:, which],
+            self.horizon,
+            start,
+        )
 
     def rows(self, index: Tensor) -> Tags:
         """The rows ``index`` of the batch, in that order."""
-        return Tags(self.position[index], self.segment[index], self.prefix[index], self.horizon[index], self.start)
+        return self._each(lambda tag: tag[index])
+
+    def to(self, device: torch.device | str) -> Tags:
+        """The same tags on a device."""
+        return self._each(lambda tag: tag.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Tags:
+        tags = (self.position, self.segment, self.prefix, self.is_global, self.horizon)
+        position, segment, prefix, is_global, horizon = map(change, tags)
+        return Tags(position, segment, prefix, is_global, horizon, self.start)
 
 
 class Cache(Protocol):

@@ -1,6 +1,6 @@
 """From ids to vectors: token, segment and absolute position, in this order; then norm and dropout.
 
-Axes: B batch, T query, D model, V vocabulary.
+Axes: B batch, T query, D model, V vocabulary, W width of a token vector.
 """
 
 from __future__ import annotations
@@ -15,6 +15,26 @@ from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.norms import Norm
 from transpect.core.positions import PositionModule
+from transpect.core.recording import recording
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Token vectors of a width of their own, and a projection to the model's.
+
+    Attributes:
+        width: W.
+        bias: of the projection.
+        early: project token vectors at once (OPT); otherwise everything of a way in happens at width W, and its result
+            is projected (ALBERT §3.1, ELECTRA).
+    """
+
+    width: int
+    bias: bool = True
+    early: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("Factor.width", self.width, 1)
 
 
 @dataclass(frozen=True)
@@ -26,16 +46,31 @@ class EmbeddingConfig:
         token_types: how many segment embeddings; 0 is none (BERT: 2).
         norm: a norm on the sum (BERT).
         dropout: on the result.
+        factor: whether token vectors have a width of their own.
     """
 
     scaled: bool = False
     token_types: int = 0
     norm: Norm | None = None
     dropout: float = 0.0
+    factor: Factor | None = None
 
     def __post_init__(self) -> None:
         at_least("token_types", self.token_types, 0)
         share("dropout", self.dropout)
+
+    @property
+    def token_width(self) -> int | None:
+        """W where it is stated apart from D."""
+        return None if self.factor is None else self.factor.width
+
+    def width(self, d_model: int) -> int:
+        """W: of a row of the token table."""
+        return d_model if self.factor is None else self.factor.width
+
+    def inner_width(self, d_model: int) -> int:
+        """The width at which segments, positions and the norm act."""
+        return d_model if self.factor is None or self.factor.early else self.factor.width
 
 
 class SegmentEmbedding(nn.Module):
@@ -67,17 +102,26 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: EmbeddingConfig, d_model: int) -> None:
         super().__init__()
+        inner = config.inner_width(d_model)
+        self.widen = _projection(config.factor, d_model, early=True)
         self.scale = Scaled(d_model**0.5) if config.scaled else nn.Identity()
         types = config.token_types
-        self.segment = SegmentEmbedding(types, d_model) if types else NoSegmentEmbedding()
-        self.norm = nn.Identity() if config.norm is None else config.norm.build(d_model)
+        self.segment = SegmentEmbedding(types, inner) if types else NoSegmentEmbedding()
+        self.norm = nn.Identity() if config.norm is None else config.norm.build(inner)
         self.dropout = nn.Dropout(config.dropout)
+        self.project = _projection(config.factor, d_model, early=False)
 
     def forward(self, tokens: Tensor, tags: Tags, positions: PositionModule, token_types: Tensor | None) -> Tensor:
-        """Token vectors [B, T, D] -> [B, T, D]."""
-        x = positions.embed(self.segment(self.scale(tokens), token_types), tags)
-        out: Tensor = self.dropout(self.norm(x))
+        """Token vectors [B, T, W] -> [B, T, D]."""
+        x = positions.embed(self.segment(self.scale(self.widen(tokens)), token_types), tags)
+        out: Tensor = self.project(self.dropout(self.norm(x)))
         return out
+
+
+def _projection(factor: Factor | None, d_model: int, *, early: bool) -> nn.Module:
+    if factor is None or factor.early != early:
+        return nn.Identity()
+    return nn.Linear(factor.width, d_model, bias=factor.bias)
 
 
 class Scaled(nn.Module):
@@ -104,7 +148,12 @@ def check_ids(ids: Tensor, size: int, name: str = "ids") -> None:
             remedy="For one sequence pass ids[None].",
         )
     # on a GPU the look would wait for the device; its own assertion catches the same there
-    if ids.device.type == "cpu" and ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < size):
+    if (
+        not recording()
+        and ids.device.type == "cpu"
+        and ids.numel()
+        and not (int(ids.min()) >= 0 and int(ids.max()) < size)
+    ):
         worst = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise ConfigError(
             f"{name} must be at least 0 and below {size}",

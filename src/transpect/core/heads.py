@@ -1,6 +1,6 @@
 """What a model says at its end: next tokens, masked tokens, a class, a class per token, an embedding.
 
-Axes: B batch, T query, D model, V vocabulary, C classes.
+Axes: B batch, T query, D model, V vocabulary, W width of a token vector, C classes.
 
 A tied head has no weight of its own: it reads the token table, so tying survives `.to()`, saving and loading.
 """
@@ -21,6 +21,7 @@ from transpect.core.context import Tags
 from transpect.core.embeddings import Scaled
 from transpect.core.feedforward import ACTIVATIONS, Activation
 from transpect.core.norms import LayerNorm, Norm
+from transpect.core.recording import recording
 
 Pool = Literal["first", "last", "mean"]
 
@@ -28,14 +29,43 @@ Pool = Literal["first", "last", "mean"]
 class Head(Variant):
     """A head with its options."""
 
-    def build(self, d_model: int, vocab_size: int) -> nn.Module:
-        """A module of (hidden [B, T, D], tags, token table [V, D]) -> Tensor."""
+    def build(self, size: Sizes) -> nn.Module:
+        """A module of (hidden [B, T, D], tags, token table [V, W]) -> Tensor."""
         raise AssertionError("abstract")
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """What a head needs to know of its model.
+
+    Attributes:
+        d_model: D.
+        vocab_size: V.
+        token_width: W, of a token vector; None is D (see `Factor`).
+    """
+
+    d_model: int
+    vocab_size: int
+    token_width: int | None = None
+
+    @property
+    def width(self) -> int:
+        """W."""
+        return self.d_model if self.token_width is None else self.token_width
+
+
+@dataclass(frozen=True)
+class Transform:
+    """norm(act(dense(x))), before a head's own projection."""
+
+    act: Activation = "tanh"
+    bias: bool = True
+    norm: Norm | None = None
+
+
+@dataclass(frozen=True)
 class CausalLM(Head, kind="causal_lm"):
-    """logits = hidden · Wᵀ, [B, T, V].
+    """logits = hidden · Wᵀ, [B, T, V]; hidden is first narrowed to the width of token vectors where that is not D.
 
     Attributes:
         tied: W is the token table.
@@ -52,8 +82,8 @@ class CausalLM(Head, kind="causal_lm"):
     def __post_init__(self) -> None:
         above("soft_cap", self.soft_cap, 0)
 
-    def build(self, d_model: int, vocab_size: int) -> nn.Module:
-        return CausalLMHead(self, d_model, vocab_size)
+    def build(self, size: Sizes) -> nn.Module:
+        return CausalLMHead(self, size)
 
 
 @dataclass(frozen=True)
@@ -62,11 +92,12 @@ class MaskedLM(Head, kind="masked_lm"):
 
     tied: bool = True
     bias: bool = True
+    dense_bias: bool = True
     act: Activation = "gelu"
     norm: Norm = field(default_factory=lambda: LayerNorm(eps=1e-12))
 
-    def build(self, d_model: int, vocab_size: int) -> nn.Module:
-        return MaskedLMHead(self, d_model, vocab_size)
+    def build(self, size: Sizes) -> nn.Module:
+        return MaskedLMHead(self, size)
 
 
 @dataclass(frozen=True)
@@ -76,14 +107,14 @@ class SequenceClass(Head, kind="sequence_class"):
     Attributes:
         n_classes: C.
         pool: ``first`` (BERT's [CLS]), ``last`` real token (GPT), or ``mean`` of the real tokens.
-        transform: tanh(dense(·)) between pooling and classes (BERT's pooler).
+        transform: between pooling and classes (BERT's pooler).
         bias: whether the classes have one.
         dropout: before the classes.
     """
 
     n_classes: int
     pool: Pool = "first"
-    transform: bool = True
+    transform: Transform | None = field(default_factory=Transform)
     bias: bool = True
     dropout: float = 0.1
 
@@ -91,23 +122,29 @@ class SequenceClass(Head, kind="sequence_class"):
         at_least("n_classes", self.n_classes, 1)
         share("dropout", self.dropout)
 
-    def build(self, d_model: int, vocab_size: int) -> nn.Module:
-        return SequenceClassHead(self, d_model)
+    def build(self, size: Sizes) -> nn.Module:
+        return SequenceClassHead(self, size.d_model)
 
 
 @dataclass(frozen=True)
 class TokenClass(Head, kind="token_class"):
-    """Logits [B, T, C]."""
+    """Logits [B, T, C].
+
+    Attributes:
+        n_classes: C.
+        transform: before the classes (ELECTRA's discriminator).
+    """
 
     n_classes: int
+    transform: Transform | None = None
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
         at_least("n_classes", self.n_classes, 1)
         share("dropout", self.dropout)
 
-    def build(self, d_model: int, vocab_size: int) -> nn.Module:
-        return TokenClassHead(self, d_model)
+    def build(self, size: Sizes) -> nn.Module:
+        return TokenClassHead(self, size.d_model)
 
 
 @dataclass(frozen=True)
@@ -116,37 +153,39 @@ class Pooled(Head, kind="pooled"):
 
     Attributes:
         pool: as in `SequenceClass`.
-        transform: tanh(dense(·)) after pooling (BERT's pooler).
+        transform: after pooling (BERT's pooler).
         normalize: scale to length 1 (sentence embeddings).
     """
 
     pool: Pool = "mean"
-    transform: bool = False
+    transform: Transform | None = None
     normalize: bool = False
 
-    def build(self, d_model: int, vocab_size: int) -> nn.Module:
-        return PooledHead(self, d_model)
+    def build(self, size: Sizes) -> nn.Module:
+        return PooledHead(self, size.d_model)
 
 
 class CausalLMHead(nn.Module):
-    def __init__(self, options: CausalLM, d_model: int, vocab_size: int) -> None:
+    def __init__(self, options: CausalLM, size: Sizes) -> None:
         super().__init__()
-        self.rescale = Scaled(d_model**-0.5) if options.rescaled else nn.Identity()
-        self.project = Projection(d_model, vocab_size, tied=options.tied, bias=options.bias)
+        own = size.token_width is not None
+        self.narrow = nn.Linear(size.d_model, size.width, bias=False) if own else nn.Identity()
+        self.rescale = Scaled(size.d_model**-0.5) if options.rescaled else nn.Identity()
+        self.project = Projection(size, tied=options.tied, bias=options.bias)
         self.cap = nn.Identity() if options.soft_cap is None else SoftCap(options.soft_cap)
 
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
-        out: Tensor = self.cap(self.project(self.rescale(hidden), table))
+        out: Tensor = self.cap(self.project(self.rescale(self.narrow(hidden)), table))
         return out
 
 
 class MaskedLMHead(nn.Module):
-    def __init__(self, options: MaskedLM, d_model: int, vocab_size: int) -> None:
+    def __init__(self, options: MaskedLM, size: Sizes) -> None:
         super().__init__()
-        self.dense = nn.Linear(d_model, d_model)
+        self.dense = nn.Linear(size.d_model, size.width, bias=options.dense_bias)
         self.act = ACTIVATIONS[options.act]
-        self.norm = options.norm.build(d_model)
-        self.project = Projection(d_model, vocab_size, tied=options.tied, bias=options.bias)
+        self.norm = options.norm.build(size.width)
+        self.project = Projection(size, tied=options.tied, bias=options.bias)
 
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
         out: Tensor = self.project(self.norm(self.act(self.dense(hidden))), table)
@@ -157,7 +196,7 @@ class SequenceClassHead(nn.Module):
     def __init__(self, options: SequenceClass, d_model: int) -> None:
         super().__init__()
         self.pool = options.pool
-        self.transform = Pooler(d_model) if options.transform else nn.Identity()
+        self.transform = _transform(options.transform, d_model)
         self.dropout = nn.Dropout(options.dropout)
         self.project = nn.Linear(d_model, options.n_classes, bias=options.bias)
 
@@ -169,11 +208,12 @@ class SequenceClassHead(nn.Module):
 class TokenClassHead(nn.Module):
     def __init__(self, options: TokenClass, d_model: int) -> None:
         super().__init__()
+        self.transform = _transform(options.transform, d_model)
         self.dropout = nn.Dropout(options.dropout)
         self.project = nn.Linear(d_model, options.n_classes)
 
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
-        out: Tensor = self.project(self.dropout(hidden))
+        out: Tensor = self.project(self.dropout(self.transform(hidden)))
         return out
 
 
@@ -181,7 +221,7 @@ class PooledHead(nn.Module):
     def __init__(self, options: Pooled, d_model: int) -> None:
         super().__init__()
         self.pool = options.pool
-        self.transform = Pooler(d_model) if options.transform else nn.Identity()
+        self.transform = _transform(options.transform, d_model)
         self.normalize = UnitLength() if options.normalize else nn.Identity()
 
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
@@ -190,26 +230,31 @@ class PooledHead(nn.Module):
 
 
 class Projection(nn.Module):
-    """Hidden [..., D] -> vocabulary [..., V], by the token table (tied) or a weight of its own."""
+    """Hidden [..., W] -> vocabulary [..., V], by the token table (tied) or a weight of its own."""
 
-    def __init__(self, d_model: int, vocab_size: int, *, tied: bool, bias: bool) -> None:
+    def __init__(self, size: Sizes, *, tied: bool, bias: bool) -> None:
         super().__init__()
-        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
-        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.weight = None if tied else nn.Parameter(torch.empty(size.vocab_size, size.width))
+        self.bias = nn.Parameter(torch.zeros(size.vocab_size)) if bias else None
 
     def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
         return functional.linear(hidden, table if self.weight is None else self.weight, self.bias)
 
 
-class Pooler(nn.Module):
-    """tanh(dense(x))."""
-
-    def __init__(self, d_model: int) -> None:
+class TransformModule(nn.Module):
+    def __init__(self, options: Transform, d_model: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(d_model, d_model)
+        self.dense = nn.Linear(d_model, d_model, bias=options.bias)
+        self.act = ACTIVATIONS[options.act]
+        self.norm = nn.Identity() if options.norm is None else options.norm.build(d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.dense(x))
+        out: Tensor = self.norm(self.act(self.dense(x)))
+        return out
+
+
+def _transform(options: Transform | None, d_model: int) -> nn.Module:
+    return nn.Identity() if options is None else TransformModule(options, d_model)
 
 
 class SoftCap(nn.Module):
@@ -237,7 +282,7 @@ def pooled(hidden: Tensor, tags: Tags, pool: Pool) -> Tensor:
         ConfigError: a row without any real token.
     """
     real = tags.position >= 0  # [B, T]
-    if tags.start is None and not bool(real.any(-1).all()):
+    if tags.start is None and not recording() and not bool(real.any(-1).all()):
         raise ConfigError("a sequence must have at least one token to be pooled")
     if pool == "mean":
         weights = real.to(hidden.dtype) / real.sum(-1, keepdim=True)

@@ -33,6 +33,7 @@ from transpect.core.context import (
     Tap,
 )
 from transpect.core.embeddings import Embeddings, check_ids
+from transpect.core.heads import Sizes
 from transpect.core.initialization import initialize
 
 
@@ -42,7 +43,7 @@ class Tower(nn.Module):
     def __init__(self, config: ModelConfig, stack: StackConfig) -> None:
         super().__init__()
         self.embeddings = Embeddings(config.embedding, config.d_model)
-        self.stack = Stack(stack, config.d_model, config.context_length)
+        self.stack = Stack(stack, config.d_model, config.embedding.inner_width(config.d_model), config.context_length)
 
     def forward(self, tokens: Tensor, context: Context, token_types: Tensor | None) -> Tensor:
         """Token vectors [B, T, D] -> hidden [B, T, D]."""
@@ -69,9 +70,9 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, *, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config
-        self.token = nn.Embedding(config.vocab_size, config.d_model)
+        self.token = nn.Embedding(config.vocab_size, config.embedding.width(config.d_model))
         self.towers = nn.ModuleDict({name: Tower(config, stack) for name, stack in config.towers.items()})
-        self.head = config.head.build(config.d_model, config.vocab_size)
+        self.head = config.head.build(Sizes(config.d_model, config.vocab_size, config.embedding.token_width))
         *self._before, self._last = config.towers
         if seed is not None:
             initialize(self, config.init, self._residual_writers(), seed)

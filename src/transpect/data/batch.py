@@ -54,15 +54,9 @@ class Batch:
         return replace(
             self,
             ids=self.ids.to(device),
-            tags=_move(self.tags, device),
+            tags=self.tags.to(device),
             labels=self.labels.to(device),
             token_types=None if self.token_types is None else self.token_types.to(device),
             source_ids=None if self.source_ids is None else self.source_ids.to(device),
-            source_tags=None if self.source_tags is None else _move(self.source_tags, device),
+            source_tags=None if self.source_tags is None else self.source_tags.to(device),
         )
-
-
-def _move(tags: Tags, device: torch.device | str) -> Tags:
-    return Tags(
-        tags.position.to(device), tags.segment.to(device), tags.prefix.to(device), tags.horizon.to(device), tags.start
-    )

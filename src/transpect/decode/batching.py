@@ -52,7 +52,7 @@ def check_writes(config: ModelConfig) -> None:
         raise GenerationError(
             "only a language-model head gives next tokens", value=config.head.kind, remedy="Use the head `causal_lm`."
         )
-    if config.last.visibility.looks_ahead(prefix=False):
+    if config.last.looks_ahead(prefix=False):
         raise GenerationError(
             "a decoder writes from left to right, so its tokens may not look ahead of themselves",
             value=f"visibility {config.last.visibility.kind}",

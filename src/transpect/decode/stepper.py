@@ -70,7 +70,7 @@ class Stepper:
         assert all(prompts), "a prompt has at least one token"
         self.model, self.vocab_size, self.device = model, model.config.vocab_size, model.token.weight.device
         self._prompts, self._sources, self._chunk = prompts, sources, prefill_chunk
-        self._prefix = model.config.last.visibility.looks_ahead(prefix=True)
+        self._prefix = model.config.last.looks_ahead(prefix=True)
         self._horizon = torch.tensor(horizons, device=self.device)
         self._cache = DenseCache()
         self._source = NO_SOURCE

@@ -8,7 +8,7 @@ from typing import Any
 
 from transpect.base.codec import Data, apply_overrides, from_data, to_data
 from transpect.base.errors import CheckpointError, TranspectError
-from transpect.core import All, Full, Head, ModelConfig, SameSegment, Visibility
+from transpect.core import All, AttentionConfig, Full, Head, ModelConfig, SameSegment, StackConfig, Visibility
 from transpect.interop.blank import shapes
 from transpect.interop.options import COMMON_ALLOWED, COMMON_VOID, Allowed, Entry, Options
 from transpect.interop.tensors import Link, Shapes, Table, link
@@ -110,9 +110,20 @@ class Family:
 
 def canonical(config: ModelConfig) -> Data:
     """What two configs share if their models compute the same from the same weights: all but initialisation, kernel
-    and dropout, with sizes spelled out, and without the rule that keeps packed documents apart, which is void for a
-    single one."""
-    return {name: _computing(value) for name, value in _resolved(config).items() if name != "init"}
+    and dropout, with sizes spelled out layer by layer, and without the rule that keeps packed documents apart, which
+    is void for a single one."""
+    data: Data = {name: value for name, value in _resolved(config).items() if name != "init"}
+    for name, stack in config.towers.items():
+        tower = data[name]
+        kinds = [{key: kind[key] for key in PER_LAYER} for kind in (tower, *tower.pop("others"))]
+        for key in PER_LAYER:
+            del tower[key]
+        tower["layers"] = [kinds[kind] for kind in stack.kind_of]
+    computing: Data = _computing(data)
+    return computing
+
+
+PER_LAYER = ("attention", "ffn", "positions", "visibility")
 
 
 def _computing(node: Any) -> Any:
@@ -125,16 +136,29 @@ def _resolved(config: ModelConfig) -> Data:
     """As data, with every default that depends on another option spelled out and packed documents left out."""
     data: Data = to_data(config)
     for name, stack in config.towers.items():
-        attentions = {"attention": stack.attention} | (
-            {"cross": stack.cross or stack.attention} if stack.crosses else {}
-        )
-        data[name] |= {
-            key: to_data(replace(each, n_kv_heads=each.kv_heads, head_dim=each.width(config.d_model)))
-            for key, each in attentions.items()
-        }
-        data[name]["ffn"]["d_ff"] = stack.ffn.width(config.d_model)
+        first, *others = (_layer(kind, config.d_model) for kind in stack.kinds)
+        data[name] |= first
+        data[name]["others"] = [
+            {"at": list(other.at), **kind} for other, kind in zip(stack.others, others, strict=True)
+        ]
+        if stack.crosses:
+            data[name]["cross"] = _attention(stack.cross or stack.attention, config.d_model)
         data[name]["final_norm"] = stack.ends_with_norm
-        data[name]["visibility"] = to_data(_of_one_document(stack.visibility))
+        data[name]["n_unique"] = stack.n_layers if stack.n_unique is None else stack.n_unique
+    return data
+
+
+def _layer(kind: StackConfig, d_model: int) -> Data:
+    return {
+        "attention": _attention(kind.attention, d_model),
+        "ffn": {**to_data(kind.ffn), "d_ff": kind.ffn.width(d_model)},
+        "positions": to_data(kind.positions),
+        "visibility": to_data(_of_one_document(kind.visibility)),
+    }
+
+
+def _attention(config: AttentionConfig, d_model: int) -> Data:
+    data: Data = to_data(replace(config, n_kv_heads=config.kv_heads, head_dim=config.width(d_model)))
     return data
 
 

@@ -20,9 +20,10 @@ from transpect.core.context import Tags
 
 @dataclass(frozen=True)
 class Dims:
-    """What a scheme may need to know of the stack that it serves."""
+    """What a scheme may need to know of the stack that it serves; ``d_embed`` is the width that `embed` meets."""
 
     d_model: int
+    d_embed: int
     n_heads: int
     head_dim: int
     context_length: int

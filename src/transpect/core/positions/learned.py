@@ -11,6 +11,7 @@ from transpect.base.checks import at_least
 from transpect.base.errors import ContextLengthError
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Position, PositionModule, row
+from transpect.core.recording import recording
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Learned(Position, kind="learned"):
         at_least("Learned.offset", self.offset, 0)
 
     def build(self, dims: Dims) -> PositionModule:
-        return LearnedModule(dims.context_length, self.offset, dims.d_model)
+        return LearnedModule(dims.context_length, self.offset, dims.d_embed)
 
 
 class LearnedModule(PositionModule):
@@ -38,7 +39,9 @@ class LearnedModule(PositionModule):
 
     def embed(self, x: Tensor, tags: Tags) -> Tensor:
         position = row(tags)
-        if tags.start is None:
+        if recording():
+            needed = 0  # the table itself refuses, where the graph runs
+        elif tags.start is None:
             needed = int(position.max()) + 1 if position.numel() else 0
         else:
             needed = tags.start + tags.shape[1]  # known without waiting for the device

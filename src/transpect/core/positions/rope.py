@@ -199,7 +199,7 @@ class Rope(Position, kind="rope"):
             raise ConfigError("Rope.fraction must be above 0 and at most 1", value=self.fraction)
 
     def build(self, dims: Dims) -> PositionModule:
-        rotated = int(dims.head_dim * self.fraction)
+        rotated = int(dims.head_dim * self.fraction + 1e-6)  # a fraction such as 6/10 is not exact
         if rotated % 2 or rotated == 0:
             raise ConfigError(
                 "the rotated part of a head (head_dim · fraction) must be even and not empty",

@@ -78,7 +78,7 @@ class Objective(Variant):
         if not self.separates:
             return config
         name = list(config.towers)[-1]
-        stack = replace(config.last, visibility=_within_segments(config.last.visibility))
+        stack = config.last.map_visibility(_within_segments)
         return replace(config, encoder=stack) if name == "encoder" else replace(config, decoder=stack)
 
     @final
@@ -103,7 +103,7 @@ class Objective(Variant):
                 value=config.head.kind,
                 remedy="Set model.head to causal_lm or masked_lm.",
             )
-        if needs.looks_back and config.last.visibility.looks_ahead(prefix=False):
+        if needs.looks_back and config.last.looks_ahead(prefix=False):
             raise ConfigError(
                 f"the {self.kind} objective needs a decoder that sees only the past, or it reads the answer",
                 value=config.last.visibility.kind,

@@ -14,6 +14,7 @@ from transpect.core import (
     SequenceClass,
     StackConfig,
     TokenClass,
+    Transform,
 )
 from transpect.core.positions import Learned
 from transpect.interop.family import Family
@@ -98,7 +99,7 @@ FAMILY = Family(
     heads={
         "BertForMaskedLM": MaskedLM(norm=NORM),
         "BertForPreTraining": MaskedLM(norm=NORM),
-        "BertModel": Pooled(pool="first", transform=True),
+        "BertModel": Pooled(pool="first", transform=Transform()),
         "BertForSequenceClassification": SequenceClass(2),
         "BertForTokenClassification": TokenClass(2),
     },

@@ -50,7 +50,7 @@ FAMILY = Family(
     ),
     heads={
         "GPT2LMHeadModel": CausalLM(),
-        "GPT2ForSequenceClassification": SequenceClass(2, pool="last", transform=False, bias=False, dropout=0.0),
+        "GPT2ForSequenceClassification": SequenceClass(2, pool="last", transform=None, bias=False, dropout=0.0),
     },
     entries=(
         Key("vocab_size", "vocab_size", 50257),

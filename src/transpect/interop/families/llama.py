@@ -70,7 +70,7 @@ FAMILY = Family(
     ),
     heads={
         "LlamaForCausalLM": CausalLM(tied=False),
-        "LlamaForSequenceClassification": SequenceClass(2, pool="last", transform=False, bias=False, dropout=0.0),
+        "LlamaForSequenceClassification": SequenceClass(2, pool="last", transform=None, bias=False, dropout=0.0),
     },
     entries=(
         Key("vocab_size", "vocab_size", 32000),

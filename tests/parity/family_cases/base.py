@@ -1,0 +1,40 @@
+"""What a row of the parity tables says."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+__all__ = ["IDS", "LENGTHS", "PAD", "Case", "Options"]
+
+Options = dict[str, Any]
+
+LENGTHS = (40, 37, 31)  # of the rows of a padded batch
+PAD = 96
+IDS: Options = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": PAD}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of theirs.
+
+    Attributes:
+        name: of the test.
+        config: their config class.
+        model: their model class.
+        options: of the config.
+        prepare: changes a new model before its weights are drawn.
+        generates: False where it can't be asked to write, or not by the same rule.
+        row_by_row: their positions count padding, so that the right answer is each row alone without padding.
+        unread: parameters of theirs that nothing reads.
+    """
+
+    name: str
+    config: Callable[..., Any]
+    model: Callable[[Any], nn.Module]
+    options: Options
+    prepare: Callable[[nn.Module], None] = lambda model: None
+    generates: bool = True
+    row_by_row: bool = False
+    unread: tuple[str, ...] = ()
