@@ -1,0 +1,6 @@
+"""GGUF, the file format of llama.cpp, as a dialect of Hugging Face checkpoints: read and written by tables."""
+
+from transpect.interop.gguf.reader import Checkpoint, open_gguf
+from transpect.interop.gguf.weights import GgufWeights
+
+__all__ = ["Checkpoint", "GgufWeights", "open_gguf"]
