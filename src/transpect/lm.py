@@ -22,6 +22,7 @@ from transpect.decode import (
     Result,
     Score,
     Stepper,
+    encoder,
 )
 from transpect.decode import generate as generate_results
 from transpect.decode import logprobs as passage_logprobs
@@ -33,23 +34,33 @@ Prompt = str | Sequence[int]
 """What to continue, or what to answer for an encoder–decoder: a text, or ids to which nothing is added."""
 
 
-def load(path: str | Path, device: str = "auto", dtype: str | None = None, kernel: str | None = None) -> LanguageModel:
-    """Open a Hugging Face directory, or a run directory (its best checkpoint).
+def load(
+    path: str | Path,
+    device: str = "auto",
+    dtype: str | None = None,
+    kernel: str | None = None,
+    allow_pickle: bool = False,
+) -> LanguageModel:
+    """Open a model by its name: a Hugging Face directory, a run directory (its best checkpoint), a GGUF file,
+    ``pip:NAME``, ``hf:OWNER/NAME``, ``ms:OWNER/NAME``.
 
     Args:
-        path: the directory.
+        path: see `transpect.interop.locate`.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         dtype: what the weights become, e.g. ``float32`` or ``bfloat16``; None is as they are stored.
         kernel: how attention is computed; None is the default.
+        allow_pickle: read pickled weights where there are no others; nothing in them runs.
 
     Raises:
         CheckpointError: no checkpoint there, or a damaged one.
         TokenizerError: no tokenizer there, or a damaged one.
         ConfigError: an unknown device, dtype or kernel.
     """
-    folder = interop.resolve(path)
-    model = interop.load_model(folder, device=resolve_device(device), dtype=dtype, kernel=kernel)
-    return LanguageModel(model, load_tokenizer(folder), interop.load_generation(folder))
+    place = interop.locate(path, allow_pickle=allow_pickle)
+    model = interop.load_model(
+        place, device=resolve_device(device), dtype=dtype, kernel=kernel, allow_pickle=allow_pickle
+    )
+    return LanguageModel(model, load_tokenizer(interop.body_of(place)), interop.load_generation(place))
 
 
 class LanguageModel:
@@ -59,7 +70,7 @@ class LanguageModel:
     greedy. Asking for ``top_k``, ``top_p`` or a ``seed`` without a temperature means sampling.
 
     Args:
-        model: a decoder or an encoder–decoder for what writes and scores text; an encoder can only be loaded and saved.
+        model: a decoder or an encoder–decoder for what writes and scores text, an encoder for `embed` or `fill_mask`.
         tokenizer: of the model.
         generation: entries of ``generation_config.json``.
 
@@ -188,6 +199,42 @@ class LanguageModel:
         best = logits[0].double().softmax(-1).topk(min(k, logits.shape[-1]))
         return list(zip(self.tokenizer.tokens(best.indices.tolist()), best.values.tolist(), strict=True))
 
+    def embed(self, texts: str | Sequence[Prompt], *, batch_size: int = 32, truncate: bool = False) -> torch.Tensor:
+        """One vector for each text, [N, D], from a model that pools (a sentence encoder).
+
+        Args:
+            texts: texts or ids (a string is a list of one).
+            batch_size: how many are read at a time.
+            truncate: cut a text that is longer than the context, instead of refusing it.
+
+        Raises:
+            GenerationError: the model gives no vectors.
+            ContextLengthError: a text longer than the context.
+        """
+        texts = [texts] if isinstance(texts, str) else texts
+        rows = [self._whole(text) for text in texts]
+        if truncate:
+            rows = [self._cut(row, text) for row, text in zip(rows, texts, strict=True)]
+        return encoder.pooled(self.model, rows, batch_size=batch_size)
+
+    def fill_mask(self, text: Prompt, k: int = 5) -> list[list[tuple[str, float]]]:
+        """For each mask token of a text, the k most probable tokens with their probabilities, the best first.
+
+        Args:
+            text: it spells the mask as the tokenizer does (``[MASK]``), or has its id.
+
+        Raises:
+            GenerationError: the model predicts no masked tokens, or there is no mask in the text.
+        """
+        if k < 1:
+            raise GenerationError("k must be at least 1", value=k)
+        logits = encoder.at_masks(self.model, self._whole(text), self.tokenizer.mask_id)
+        best = logits.double().softmax(-1).topk(min(k, logits.shape[-1]))
+        return [
+            list(zip(self.tokenizer.tokens(ids.tolist()), values.tolist(), strict=True))
+            for ids, values in zip(best.indices, best.values, strict=True)
+        ]
+
     def save(self, path: str | Path) -> None:
         """Write a Hugging Face directory, all or nothing: model, tokenizer and ``generation_config.json``.
 
@@ -205,6 +252,19 @@ class LanguageModel:
         if self.model.config.kind == "encoder-decoder":
             return [around.decoder_start()], around.source(prompt) if isinstance(prompt, str) else _numbers(prompt)
         return around.prompt(prompt) if isinstance(prompt, str) else _numbers(prompt) or [around.begin()], None
+
+    def _whole(self, text: Prompt) -> list[int]:
+        """What an encoder reads: a text with the special tokens around it."""
+        return self.tokenizer.encode(text, add_special_tokens=True) if isinstance(text, str) else _numbers(text)
+
+    def _cut(self, ids: list[int], text: Prompt) -> list[int]:
+        """The first ids that fit into the context; special tokens at the end stay there."""
+        over = len(ids) - self.model.config.context_length
+        if over <= 0:
+            return ids
+        bare = self.tokenizer.encode(text) if isinstance(text, str) else ids
+        after = next((n for n in range(len(ids) - len(bare), 0, -1) if ids[-n - len(bare) : -n] == bare), 0)
+        return ids[: len(ids) - over - after] + ids[len(ids) - after :]
 
     def _passage(self, text: str | tuple[str, str], around: Prompts) -> Passage:
         if isinstance(text, str):

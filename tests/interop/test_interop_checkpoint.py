@@ -147,7 +147,7 @@ NEAR_MISSES: list[tuple[str, dict[str, Any]]] = [
     ("bert-base", {"head.act": "relu"}),
     ("bert-base", {"head.norm.eps": 1e-5}),
     ("bert-base", {"head.bias": False}),
-    ("bert-base", {"head": Pooled()}),
+    ("bert-base", {"head": Pooled(transform=Transform())}),
     ("t5-small", {"encoder.attention.n_heads": 2}),
     ("t5-small", {"decoder.ffn.d_ff": 61}),
     ("t5-small", {"ffn.bias": True}),

@@ -63,7 +63,7 @@ def test_the_editor_of_these_tests_changes_nothing_by_itself(saved: Callable[...
 def test_weights_copied_by_parts_are_whole(
     saved: Callable[..., Path], small: Small, monkeypatch: pytest.MonkeyPatch, dtype: str, at_once: int
 ) -> None:
-    monkeypatch.setattr("transpect.interop.weights._REFRESH", at_once)
+    monkeypatch.setattr("transpect.interop.weights.PART", at_once)
     for name in ("gpt2", "llama"):
         twin = Transformer(small(name)).to(getattr(torch, dtype)).state_dict()
         read = load_model(saved(name), dtype=dtype).state_dict()

@@ -6,19 +6,25 @@ from transpect.interop.checkpoint import (
     load_config,
     load_generation,
     load_model,
-    resolve,
     save_model,
     write_model,
 )
 from transpect.interop.directory import atomic_directory, settled
+from transpect.interop.names import locate
+from transpect.interop.sentence import body_of
+
+resolve = locate
+"""What `locate` was called first."""
 
 __all__ = [
     "atomic_directory",
+    "body_of",
     "checkpoint_directory",
     "family_of",
     "load_config",
     "load_generation",
     "load_model",
+    "locate",
     "resolve",
     "save_model",
     "settled",

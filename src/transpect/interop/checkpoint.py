@@ -1,7 +1,8 @@
 """A checkpoint is a Hugging Face directory: config.json, model.safetensors, generation_config.json.
 
 A model of a known family is written in the family's own names and layout, so that every tool of the field opens it;
-any other as ``model_type: transpect``, with our config and our names.
+any other as ``model_type: transpect``, with our config and our names. What is read may lie elsewhere, too (see
+`transpect.interop.sources`).
 """
 
 from __future__ import annotations
@@ -10,22 +11,28 @@ import fnmatch
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from transpect.base.codec import Data
+from transpect.base.codec import Data, did_you_mean
 from transpect.base.devices import resolve_device, resolve_dtype
 from transpect.base.errors import CheckpointError, ConfigError
-from transpect.core import Kernel, ModelConfig, Transformer, override
+from transpect.core import Kernel, ModelConfig, Pooled, Transformer
 from transpect.interop.blank import blank
-from transpect.interop.directory import atomic_directory, settled
+from transpect.interop.directory import atomic_directory
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import Family, canonical
+from transpect.interop.inference import with_family
+from transpect.interop.loading import load_state
+from transpect.interop.mapped import write_weights
+from transpect.interop.names import locate
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
-from transpect.interop.tensors import Table, identity, load_state, pack_state
-from transpect.interop.weights import Weights, read_json, write_weights
+from transpect.interop.sentence import MODULES, read_pooled, sayable, without_heads, write_head
+from transpect.interop.sources import CONFIG, GENERATION, Source, open_source
+from transpect.interop.tensors import Table, identity, pack_state
 
 __all__ = [
     "checkpoint_directory",
@@ -33,29 +40,13 @@ __all__ = [
     "load_config",
     "load_generation",
     "load_model",
-    "resolve",
     "save_model",
     "write_model",
 ]
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 # what a checkpoint's own files are called; all else in a directory is somebody else's and stays
-OWN = (CONFIG, GENERATION, "*.safetensors", "*.safetensors.index.json", "pytorch_model*")
-
-
-def resolve(path: str | Path) -> Path:
-    """The checkpoint directory that ``path`` means: itself, or the ``best`` (then ``last``) of a run directory.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    given = Path(path)
-    for folder in (settled(given), settled(given / "best"), settled(given / "last")):
-        if (folder / CONFIG).is_file():
-            return folder
-    what = "no config.json, best/ or last/ in this directory" if given.is_dir() else "no such checkpoint directory"
-    raise CheckpointError(what, value=given, remedy="Give a Hugging Face directory, or a run directory that has one.")
+OWN = (CONFIG, GENERATION, "*.safetensors", "*.safetensors.index.json", "pytorch_model*", MODULES, "1_Pooling")
 
 
 def family_of(config: ModelConfig) -> str:
@@ -113,19 +104,22 @@ def write_model(
 ) -> None:
     """As `save_model`, straight into a directory that exists; for use inside `checkpoint_directory`."""
     state = model.state_dict()
-    family, data = _as_family(model.config)
+    kind, data = _as_family(model.config)
+    model_type = data["model_type"]
     ours = {name: tensor.shape for name, tensor in state.items()}
     table, links = Table(body=()), identity(ours)
-    if family is not None:
-        table = family.table(model.config)
-        links = family.links(model.config, ours, bare=data["architectures"][0] in family.bare)
+    if kind.family is not None:
+        table = kind.family.table(model.config)
+        links = kind.family.links(model.config, ours, bare=data["architectures"][0] in kind.family.bare)
     data |= {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
     data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
-    _, again = _read_config(data, folder / CONFIG, lambda: [item.theirs for item in links])
-    if canonical(again) != canonical(model.config):
+    again = kind.read(data, lambda: [item.theirs for item in links])
+    if data["model_type"] != model_type or canonical(again) != canonical(model.config):
         raise CheckpointError("extra_config must not change what the model is", value=dict(extra_config))
     _write_json(folder / CONFIG, data)
     _write_json(folder / GENERATION, dict(generation))
+    if kind.pooled is not None:
+        write_head(kind.pooled, model.config.d_model, model.config.context_length, folder)
     write_weights(pack_state(state, links, table.aliases), folder)
 
 
@@ -135,38 +129,40 @@ def load_model(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
     kernel: Kernel | str | None = None,
+    allow_pickle: bool = False,
 ) -> Transformer:
-    """The model of a checkpoint or run directory, in evaluation mode.
+    """The model of a checkpoint, in evaluation mode.
 
     Weights that are stored as they are used stay in the mapped file until they are read, and in the file's pages
     after that; others are copied once. The files must not be written to while the model is in use (`save_model`
     replaces them instead).
 
     Args:
-        path: see `resolve`.
+        path: see `locate`.
         device: where its weights go.
         dtype: what they become; None is as stored.
         kernel: how attention is computed (a kernel, or its name); None is the default.
+        allow_pickle: read ``pytorch_model.bin`` where there are no safetensors.
 
     Raises:
         CheckpointError: missing, unexpected or mis-shaped tensors (named), damaged files.
         ConfigError: a configuration that can't be built.
     """
-    folder = resolve(path)
-    data, weights = read_json(folder / CONFIG), Weights(folder)
-    family, config = _read_config(data, folder / CONFIG, lambda: weights)
-    model = blank(config if kernel is None else _with_kernel(config, kernel))
+    source = open_source(locate(path, allow_pickle=allow_pickle), allow_pickle=allow_pickle)
+    weights = source.weights()
+    kind, config = _read(source)
+    model = blank(config if kernel is None else config.with_kernel(kernel))
     ours = {name: tensor.shape for name, tensor in model.state_dict().items()}
     table, links = Table(body=()), identity(ours)
-    if family is not None:
-        table = family.table(config)
-        links = family.links(config, ours, bare=table.is_bare(weights))
+    if kind.family is not None:
+        table = kind.table(config)
+        links = kind.family.links(config, ours, bare=table.is_bare(weights))
     state = load_state(
         weights,
         table,
         links,
         ours,
-        file=folder,
+        file=source.file.parent if source.file.name == CONFIG else source.file,
         dtype=resolve_dtype(dtype) if isinstance(dtype, str) else dtype,
         device=resolve_device(device) if isinstance(device, str) else device,
     )
@@ -174,15 +170,18 @@ def load_model(
     return model.eval()
 
 
-def load_config(path: str | Path) -> ModelConfig:
+def load_config(path: str | Path, *, allow_pickle: bool = False) -> ModelConfig:
     """The configuration of a checkpoint or run directory.
+
+    Args:
+        path: see `locate`; of a model on a hub, no weights are downloaded.
+        allow_pickle: pickled weights may be asked where the config leaves something open.
 
     Raises:
         CheckpointError: no such directory, or a family or an option that is not known.
         ConfigError: a configuration that can't be built.
     """
-    folder = resolve(path)
-    return _read_config(read_json(folder / CONFIG), folder / CONFIG, lambda: Weights(folder))[1]
+    return _read(open_source(locate(path, weights=False), allow_pickle=allow_pickle))[1]
 
 
 def load_generation(path: str | Path) -> dict[str, Any]:
@@ -191,42 +190,62 @@ def load_generation(path: str | Path) -> dict[str, Any]:
     Raises:
         CheckpointError: no such directory, or a file that is not JSON.
     """
-    folder = resolve(path)
-    config = read_json(folder / CONFIG)
-    ids = {name: config[name] for name in IDS if config.get(name) is not None}
-    own = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    source = open_source(locate(path, weights=False))
+    ids = {name: source.config[name] for name in IDS if source.config.get(name) is not None}
     origin = ("transformers_version", "_from_model_config")
-    return {**ids, **{name: value for name, value in own.items() if name not in origin}}
+    return {**ids, **{name: value for name, value in source.generation.items() if name not in origin}}
 
 
-def _read_config(
-    data: Mapping[str, Any], file: Path, tensors: Callable[[], Collection[str]]
-) -> tuple[Family | None, ModelConfig]:
-    kind = data.get("model_type")
+@dataclass(frozen=True)
+class _Kind:
+    """How a config and tensors are read: by a family's table (None: ours), perhaps with a head from beside them."""
+
+    family: Family | None
+    pooled: Pooled | None = None
+
+    def read(self, data: Mapping[str, Any], tensors: Callable[[], Collection[str]]) -> ModelConfig:
+        if self.family is None:
+            return read_native(data)
+        if self.pooled is None:
+            return self.family.read(data, tensors)
+        return read_pooled(self.family, data, self.pooled, tensors)
+
+    def table(self, config: ModelConfig) -> Table:
+        assert self.family is not None
+        return self.family.table(config) if self.pooled is None else without_heads(self.family, config)
+
+
+def _read(source: Source) -> tuple[_Kind, ModelConfig]:
     try:
-        if kind == MODEL_TYPE:
-            return None, read_native(data)
-        family = FAMILIES.get(str(kind))
-        if family is None:
+        data = source.config if source.config.get("model_type") else with_family(source.config, source.weights())
+        name = data["model_type"]
+        if name == MODEL_TYPE:
+            kind = _Kind(None)
+        elif name in FAMILIES:
+            kind = _Kind(FAMILIES[name], source.pooled)
+        else:
             known = ", ".join((*FAMILIES, MODEL_TYPE))
-            raise CheckpointError(f"model_type must be one of {known}", value=kind)
-        return family, family.read(data, tensors)
+            raise CheckpointError(
+                f"model_type must be one of {known}", value=name, remedy=did_you_mean(name, (*FAMILIES, MODEL_TYPE))
+            )
+        return kind, kind.read(data, source.weights)
     except (CheckpointError, ConfigError) as error:
-        error.file = error.file or file
+        error.file = error.file or source.file
         raise
 
 
-def _as_family(config: ModelConfig) -> tuple[Family | None, Data]:
+def _as_family(config: ModelConfig) -> tuple[_Kind, Data]:
     for family in FAMILIES.values():
         data = family.write(config)
         if data is not None:
-            return family, data
-    return None, write_native(config)
-
-
-def _with_kernel(config: ModelConfig, kernel: Kernel | str) -> ModelConfig:
-    crossing = [name for name, stack in config.towers.items() if stack.cross is not None]
-    return override(config, [("kernel", kernel), *((f"{name}.cross.kernel", kernel) for name in crossing)])
+            return _Kind(family), data
+    if isinstance(config.head, Pooled) and sayable(config.head):
+        for family in FAMILIES.values():
+            for head in family.heads.values():
+                data = family.write(replace(config, head=head)) if isinstance(head, Pooled) else None
+                if data is not None:
+                    return _Kind(family, config.head), data
+    return _Kind(None), write_native(config)
 
 
 def _write_json(file: Path, data: Mapping[str, Any]) -> None:

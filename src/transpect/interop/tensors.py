@@ -13,16 +13,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
 from transpect.interop.layouts import Layout, Plain
-from transpect.interop.weights import ALIGNED, Weights
 
-__all__ = ["Alias", "Link", "Row", "Table", "branch", "identity", "link", "load_state", "pack_state", "step"]
+__all__ = ["Alias", "Link", "Row", "Shapes", "Table", "branch", "identity", "link", "matcher", "pack_state", "step"]
 
 Shapes = Mapping[str, torch.Size]
 
@@ -122,7 +120,7 @@ def link(rows: Sequence[Row], shapes: Shapes) -> list[Link]:
             ((index, match.groups()), place)
             for index, row in enumerate(rows)
             for place, part in enumerate(row.parts)
-            if (match := _compiled(part).fullmatch(name))
+            if (match := matcher(part).fullmatch(name))
         ]
         assert len(matches) <= 1, f"{len(matches)} rows for {name}"
         if not matches:
@@ -146,141 +144,12 @@ def pack_state(state: Mapping[str, Tensor], links: Sequence[Link], aliases: Sequ
     return theirs | {alias.theirs: theirs[alias.of] for alias in aliases if not alias.binding and alias.of in theirs}
 
 
-def load_state(
-    weights: Weights,
-    table: Table,
-    links: Sequence[Link],
-    shapes: Shapes,
-    *,
-    file: Path,
-    dtype: torch.dtype | None,
-    device: torch.device,
-) -> dict[str, Tensor]:
-    """Our tensors from theirs. What can stay a view of the mapped file does; all else is copied once, one by one.
-
-    Args:
-        dtype: of the result; None is as stored (the widest one, where they differ).
-
-    Raises:
-        CheckpointError: tensors are missing, unexpected, mis-shaped or not floating; names up to ten of each.
-    """
-    bare = table.is_bare(weights)
-    names = _Names(weights, table, bare=bare)
-    sources = {item.theirs: names.find(item.theirs) for item in links}
-    missing = [theirs for theirs, source in sources.items() if source is None]
-    here = {theirs: source for theirs, source in sources.items() if source is not None}
-    extra = names.unexpected(here)
-    wrong = []
-    for item in links:
-        (expected,) = item.layout.shapes([shapes[name] for name in item.ours])
-        source = here.get(item.theirs)
-        if source is not None and weights.shapes[source] != tuple(expected):
-            wrong.append(f"{source}: {list(weights.shapes[source])} instead of {list(expected)}")
-    faults = [f"{_count(of)} {what} ({_some(of)})" for what, of in _kinds(missing, extra, wrong) if of]
-    if faults:
-        raise CheckpointError(
-            f"the weights must be those of the model that the config describes: {'; '.join(faults)}",
-            file=file,
-            remedy="Check that config.json and the weights belong together.",
-        )
-    quantised = [name for name in here.values() if not weights.dtypes[name].is_floating_point]
-    if quantised:
-        raise CheckpointError("weights must be floating-point numbers", value=_some(quantised), file=file)
-    dtype = dtype or _widest(weights.dtypes[name] for name in here.values())
-    state: dict[str, Tensor] = {}
-    for item in links:
-        parts = _read(weights, here[item.theirs], item, [shapes[name] for name in item.ours], dtype, device)
-        state |= zip(item.ours, parts, strict=True)
-    return state
-
-
-class _Names:
-    """Which tensor of a checkpoint stands for a name of the table."""
-
-    def __init__(self, weights: Weights, table: Table, *, bare: bool) -> None:
-        self._weights = weights
-        self._prefix = table.prefix
-        self._old = table.renamed
-        self._aliases = [
-            Alias(alias.theirs.removeprefix(table.prefix), alias.of.removeprefix(table.prefix), alias.binding)
-            if bare
-            else alias
-            for alias in table.aliases
-        ]
-        self._void = [_compiled(pattern) for pattern in table.void]
-
-    def find(self, theirs: str) -> str | None:
-        """The tensor of this name, of its older name, or of an alias."""
-        stand_ins = (alias.theirs for alias in self._aliases if alias.of == theirs)
-        candidates = [theirs, *stand_ins]
-        for old, new in self._old:
-            candidates += [name.removesuffix(new) + old for name in candidates if name.endswith(new)]
-        return next((name for name in candidates if name in self._weights), None)
-
-    def unexpected(self, used: Mapping[str, str]) -> list[str]:
-        """Tensors that no row reads, except void ones and equal copies.
-
-        Raises:
-            CheckpointError: a second name holds other numbers than the first.
-        """
-        left = []
-        for name in self._weights.keys() - set(used.values()):
-            bare = name.removeprefix(self._prefix)
-            if any(pattern.fullmatch(form) for pattern in self._void for form in (name, bare)):
-                continue
-            alias = next((alias for alias in self._aliases if alias.theirs == name), None)
-            if alias is None or alias.of not in used:
-                left.append(name)
-            elif alias.binding and not self._equal(name, used[alias.of]):
-                raise CheckpointError(
-                    f"{name} and {used[alias.of]} must be equal, since the config ties them, and they differ",
-                    remedy="Set tie_word_embeddings to false in config.json if they are meant to differ.",
-                )
-        return sorted(left)
-
-    def _equal(self, one: str, other: str) -> bool:
-        return torch.equal(self._weights.passing(one), self._weights.passing(other))
-
-
-def _read(
-    weights: Weights, name: str, item: Link, shapes: Sequence[torch.Size], dtype: torch.dtype, device: torch.device
-) -> list[Tensor]:
-    if not item.layout.moves:
-        if weights.dtypes[name] == dtype and device.type == "cpu":
-            mapped = weights[name]
-            # some kernels of a BLAS add in another order at another alignment: a model must compute the same bits
-            # after saving and loading as before
-            if mapped.data_ptr() % ALIGNED == 0:
-                return [mapped]
-        return [weights.copy(name, dtype, device)]
-    parts = item.layout.unpack([weights.passing(name)], shapes)
-    return [torch.empty(part.shape, dtype=dtype, device=device).copy_(part) for part in parts]
-
-
-def _kinds(missing: list[str], extra: list[str], wrong: list[str]) -> list[tuple[str, list[str]]]:
-    return [("missing", missing), ("unexpected", extra), ("mis-shaped", wrong)]
-
-
-def _count(names: list[str]) -> str:
-    return f"{len(names)} tensor is" if len(names) == 1 else f"{len(names)} tensors are"
-
-
-def _some(names: list[str], limit: int = 10) -> str:
-    return ", ".join(names[:limit]) + (f", and {len(names) - limit} more" if len(names) > limit else "")
-
-
-def _widest(dtypes: Iterable[torch.dtype]) -> torch.dtype:
-    first, *rest = dtypes
-    for dtype in rest:
-        first = torch.promote_types(first, dtype)
-    return first
-
-
 _WILD = {"#": r"(\d+)", "*": "(weight|bias)"}
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def matcher(pattern: str) -> re.Pattern[str]:
+    """What finds the names that a pattern stands for."""
     return re.compile("".join(_WILD[c] if c in _WILD else re.escape(c) for c in pattern))
 
 

@@ -1,0 +1,191 @@
+"""Models on a hub, through the hub's own client: only what a checkpoint is made of is downloaded, and no code."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import warnings
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+from transpect.base.errors import CheckpointError
+from transpect.interop.places import checkpoint_in, found_in
+
+__all__ = ["huggingface", "modelscope"]
+
+# what describes a model and its tokenizer; patterns of fnmatch, in which * matches a / too
+DESCRIPTION: Final = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "target.spm",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "*_Pooling/config.json",
+    "0_Transformer/*.json",
+    "0_Transformer/vocab.txt",
+)
+SAFETENSORS: Final = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+    "0_Transformer/model.safetensors",
+)
+HEAVY: Final = (*SAFETENSORS, "*.gguf")
+PICKLED: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
+_ID: Final = re.compile(r"(?P<id>[\w.-]+(/[\w.-]+)?)(/(?P<file>[\w.-]+\.gguf))?(@(?P<revision>[\w./-]+))?")
+
+
+def huggingface(name: str, *, weights: bool, allow_pickle: bool) -> Path:
+    """Download ``OWNER/NAME[/FILE.gguf][@REVISION]`` from the Hugging Face hub, or from ``HF_ENDPOINT``.
+
+    Where the hub can't be reached, what an earlier download left in its cache is taken, with a warning.
+
+    Raises:
+        CheckpointError: no such model, nothing in it that can be loaded, or no connection.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    # the errors of the client below it, which is another one in every version
+    no_answer = cast(type[Exception], HfHubHTTPError.__mro__[1])
+    model, file, revision = _parse(name, "hf")
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    where = endpoint or "the Hugging Face hub"
+    # of a cache, whatever of these it holds
+    wanted = [*DESCRIPTION, *((file,) if file else (*HEAVY, *(PICKLED if allow_pickle else ())))]
+    unreachable: Exception | None = None
+    try:
+        if not HF_HUB_OFFLINE:
+            files = HfApi(endpoint=endpoint).list_repo_files(model, revision=revision)
+            wanted = choose(files, file, weights=weights, allow_pickle=allow_pickle)
+    except (HFValidationError, HfHubHTTPError) as error:
+        raise CheckpointError(
+            f"no model of this name on {where}, and no such path here: {_first_line(error)}",
+            value=name,
+            remedy="Check the name. A model with restricted access needs `hf auth login` first.",
+        ) from error
+    except (no_answer, OSError) as error:
+        unreachable = error
+    cached_only = HF_HUB_OFFLINE or unreachable is not None
+    try:
+        folder = snapshot_download(
+            model, revision=revision, allow_patterns=wanted, endpoint=endpoint, local_files_only=cached_only
+        )
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, no_answer, OSError) as error:
+        raise CheckpointError(
+            f"no such path here, and {where} can't be reached: {_first_line(unreachable or error)}",
+            value=name,
+            remedy="Check the path and the connection; HF_ENDPOINT names another hub, and ms:OWNER/NAME is ModelScope.",
+        ) from error
+    if unreachable is not None:
+        warnings.warn(f"{where} can't be reached; taking {model} from the cache", stacklevel=2)
+    return _chosen(Path(folder), file, weights)
+
+
+def modelscope(name: str, *, weights: bool, allow_pickle: bool) -> Path:
+    """Download ``OWNER/NAME[@REVISION]`` from ModelScope, by its own package.
+
+    Raises:
+        CheckpointError: the package is absent, or it could not download the model.
+    """
+    model, file, revision = _parse(name, "ms")
+    try:
+        from modelscope import snapshot_download  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise CheckpointError(
+            "ms: needs the package modelscope", value=f"ms:{name}", remedy="Install it: pip install modelscope."
+        ) from error
+    patterns = [*DESCRIPTION]
+    if weights:
+        patterns += [file] if file else [*SAFETENSORS, *(PICKLED if allow_pickle else ())]
+    try:
+        folder = snapshot_download(model, revision=revision, allow_patterns=patterns)
+    except Exception as error:  # the package has no tree of errors of its own
+        raise CheckpointError(
+            f"ModelScope did not give this model: {_first_line(error)}",
+            value=f"ms:{name}",
+            remedy="Check the name and the connection.",
+        ) from error
+    return _chosen(Path(folder), file, weights)
+
+
+def choose(files: Collection[str], file: str | None, *, weights: bool, allow_pickle: bool) -> list[str]:
+    """Which of a repository's files to download.
+
+    Raises:
+        CheckpointError: it has no weights that may be loaded, or several ``.gguf`` files.
+    """
+    described = _matching(files, DESCRIPTION)
+    if file is not None:
+        if file not in files:
+            raise CheckpointError("no such file in this repository", value=file, remedy=_offer(files))
+        return [*described, file]
+    if not weights:
+        return described
+    safe, pickled, gguf = _matching(files, SAFETENSORS), _matching(files, PICKLED), _matching(files, ("*.gguf",))
+    if safe:
+        return [*described, *safe]
+    if len(gguf) == 1:
+        return [*described, *gguf]
+    if pickled and allow_pickle:
+        return [*described, *pickled]
+    if pickled:
+        raise CheckpointError(
+            "this model has pickled weights only",
+            value=pickled[0],
+            remedy="Allow them where you trust their author: --allow-pickle, or allow_pickle=True.",
+        )
+    raise CheckpointError(
+        "several .gguf files in this repository" if gguf else "no weights in this repository that can be loaded",
+        value=", ".join(sorted(files)[:8]),
+        remedy=_offer(files),
+    )
+
+
+def _parse(name: str, scheme: str) -> tuple[str, str | None, str | None]:
+    match = _ID.fullmatch(name)
+    if match is None:
+        raise CheckpointError(
+            "a model of a hub is OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME/FILE.gguf", value=f"{scheme}:{name}"
+        )
+    return match["id"], match["file"], match["revision"]
+
+
+def _chosen(folder: Path, file: str | None, weights: bool) -> Path:
+    """What of a download is the checkpoint."""
+    if file is not None:
+        return folder / file
+    found = checkpoint_in(folder)
+    if found is None and weights:
+        raise CheckpointError("no checkpoint in what was downloaded", value=folder, remedy=found_in(folder))
+    return found or folder
+
+
+def _matching(files: Collection[str], patterns: Sequence[str]) -> list[str]:
+    return sorted(file for file in files if any(fnmatch.fnmatchcase(file, pattern) for pattern in patterns))
+
+
+def _offer(files: Collection[str]) -> str:
+    gguf = _matching(files, ("*.gguf",))
+    return f"Name one: hf:OWNER/NAME/FILE.gguf, of {', '.join(gguf[:10])}." if gguf else ""
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

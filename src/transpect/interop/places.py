@@ -1,0 +1,46 @@
+"""What a directory holds: a checkpoint, one ``.gguf`` file, several, or something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from transpect.base.errors import CheckpointError
+from transpect.interop.shards import PICKLED, SAFETENSORS, has_weights
+
+__all__ = ["checkpoint_in", "found_in", "is_checkpoint"]
+
+_MARKS: Final = ("config.json", "modules.json")
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether this is a Hugging Face directory, with weights or without."""
+    return any((folder / mark).is_file() for mark in _MARKS)
+
+
+def checkpoint_in(folder: Path) -> Path | None:
+    """The directory itself if it is a checkpoint, or the one ``.gguf`` file in it; None where it holds neither.
+
+    Raises:
+        CheckpointError: several ``.gguf`` files, so that one has to be named.
+    """
+    files = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
+    here = is_checkpoint(folder)
+    if here and (not files or has_weights(folder, SAFETENSORS) or has_weights(folder, PICKLED)):
+        return folder
+    if len(files) > 1:
+        raise CheckpointError(
+            "several .gguf files in this directory",
+            value=folder,
+            remedy=f"Name one of them: {', '.join(file.name for file in files[:10])}.",
+        )
+    return files[0] if files else None
+
+
+def found_in(folder: Path, limit: int = 8) -> str:
+    """A sentence about what a directory holds instead."""
+    names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())
+    if not names:
+        return "It is empty."
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"It holds {', '.join(names[:limit])}{more}."
