@@ -20,6 +20,10 @@ VARIANTS = {
     "qk-norm": [("attention.qk_norm.norm", "rmsnorm")],
     "sandwich": [("placement", "sandwich")],
     "untied": [("head.tied", False)],
+    "shared-weights": [("n_unique", 1)],
+    "other-layers": [("others", [{"at": [1], "visibility": "full", "positions": "t5"}])],
+    "factor": [("embedding.factor", {"width": 48})],
+    "factor-early": [("embedding.factor", {"width": 48, "early": True})],
 }
 
 

@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from transpect.base.errors import ConfigError, ContextLengthError
 from transpect.cli.watching import watched
-from transpect.core import ModelConfig, Transformer, blocks
+from transpect.core import ModelConfig, StackConfig, Transformer, blocks
 from transpect.core.context import NO_SOURCE
 from transpect.core.embeddings import Embeddings
 
@@ -73,17 +73,26 @@ def parts(model: Transformer) -> list[Part]:
         part = _part(name)
         counts[part] = counts.get(part, 0) + parameter.numel()
     counts.setdefault(("head", "head"), 0)
-    layers = {tower: stack.n_layers for tower, stack in model.config.towers.items()}
+    layers = {tower: _equal_layers(stack) for tower, stack in model.config.towers.items()}
     return [
         Part(owner, part, number, layers.get(owner, 1) if part in _IN_LAYERS else 1)
         for (owner, part), number in sorted(counts.items(), key=lambda item: _order(item[0]))
     ]
 
 
+def _equal_layers(stack: StackConfig) -> int:
+    """How many layers share a part's parameters equally; 1 where layers differ in what they are made of."""
+    if any(other.attention is not None or other.ffn is not None for other in stack.others):
+        return 1
+    return stack.n_layers if stack.n_unique is None else stack.n_unique
+
+
 _IN_LAYERS = ("self-attention", "cross-attention", "feed-forward")
-_PARTS = ("token", "segment", "positions", *_IN_LAYERS, "norms", "head")
+_PARTS = ("token", "projection", "segment", "positions", *_IN_LAYERS, "norms", "head")
 _OWNERS = ("embeddings", "encoder", "decoder", "head")
 _BRANCHES = {"self": "self-attention", "cross": "cross-attention", "ffn": "feed-forward"}
+_POSITIONS = {"positions", "other_positions", "relation"}
+_PROJECTIONS = {"widen", "project"}
 _NORMS = {"norm", "before", "after", "after_branch", "final_norm", "query_norm", "key_norm"}
 
 
@@ -96,8 +105,10 @@ def _part(name: str) -> tuple[str, str]:
     tower, inside = words[1], words[2:]
     if not _NORMS.isdisjoint(inside):
         return tower, "norms"
-    if "positions" in inside or "relation" in inside:
+    if not _POSITIONS.isdisjoint(inside):
         return tower, "positions"
+    if not _PROJECTIONS.isdisjoint(inside):
+        return tower, "projection"
     if "segment" in inside:
         return tower, "segment"
     return tower, _BRANCHES[inside[inside.index("branches") + 1]]

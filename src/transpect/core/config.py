@@ -113,6 +113,8 @@ SHORT = {
     "visibility": "*.visibility",
     "steps": "*.steps",
     "dropout": "*.dropout",
+    "others": "*.others",
+    "n_unique": "*.n_unique",
 }
 
 
