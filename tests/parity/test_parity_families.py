@@ -141,17 +141,20 @@ def call_theirs(pair: Pair, batch: Inputs) -> Seen:
     if pair.kind == "encoder-decoder":
         given["decoder_input_ids"] = batch.target
     else:
-        given["position_ids"] = batch.positions
+        given |= {"position_ids": batch.positions} if takes(pair.theirs, "position_ids") else {}
     if pair.ours.config.embedding.token_types:
         given["token_type_ids"] = batch.types
-    known = inspect.signature(pair.theirs.forward).parameters
-    out = pair.theirs(batch.ids, **{name: value for name, value in given.items() if name in known})
+    out = pair.theirs(batch.ids, **given)
     output = out.pooler_output if isinstance(pair.ours.config.head, Pooled) else out.logits
     if pair.kind == "encoder-decoder":
         hidden = [*out.encoder_hidden_states[:-1], *out.decoder_hidden_states[:-1]]
         return Seen(output, hidden, out.encoder_last_hidden_state)
     *hidden, last = out.hidden_states
     return Seen(output, hidden, last)
+
+
+def takes(model: nn.Module, name: str) -> bool:
+    return name in inspect.signature(model.forward).parameters
 
 
 def run_ours(pair: Pair, batch: Inputs) -> Seen:
