@@ -43,7 +43,7 @@ class Pair:
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     case = request.param
     folder = tmp_path_factory.mktemp(case.name)
-    theirs = case.model(case.config(**case.options, **IDS, attn_implementation="eager")).eval()
+    theirs = case.model(case.config(**{**IDS, **case.options}, attn_implementation="eager")).eval()
     case.prepare(theirs)
     randomize(theirs)
     theirs.save_pretrained(folder)
@@ -55,6 +55,8 @@ def randomize(model: nn.Module) -> None:
     """Give every parameter numbers that matter: no bias is zero, no norm weight is one."""
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:  # a table of sinusoids
+            continue
         norm = parameter.ndim == 1 and name.endswith("weight")
         parameter.normal_(1.0 if norm else 0.0, 0.1, generator=generator)
 
@@ -145,12 +147,20 @@ def call_theirs(pair: Pair, batch: Inputs) -> Seen:
     if pair.ours.config.embedding.token_types:
         given["token_type_ids"] = batch.types
     out = pair.theirs(batch.ids, **given)
-    output = out.pooler_output if isinstance(pair.ours.config.head, Pooled) else out.logits
+    output = pooled(out, batch) if isinstance(pair.ours.config.head, Pooled) else out.logits
     if pair.kind == "encoder-decoder":
         hidden = [*out.encoder_hidden_states[:-1], *out.decoder_hidden_states[:-1]]
         return Seen(output, hidden, out.encoder_last_hidden_state)
     *hidden, last = out.hidden_states
     return Seen(output, hidden, last)
+
+
+def pooled(out: Any, batch: Inputs) -> Tensor:
+    """What their pooler says; the bare body of a decoder has none, and is read at each row's last token."""
+    if "pooler_output" in out:
+        return out.pooler_output
+    last = (batch.real * torch.arange(1, batch.real.shape[1] + 1)).argmax(-1)
+    return out.last_hidden_state[torch.arange(len(last)), last]
 
 
 def takes(model: nn.Module, name: str) -> bool:
@@ -213,7 +223,8 @@ def test_gradients(pair: Pair) -> None:
     bare = type(pair.theirs).__name__ in family.bare
     links = family.links(pair.ours.config, {name: g.shape for name, g in gradients.items()}, bare=bare)
     there, buffers = dict(pair.theirs.named_parameters()), dict(pair.theirs.named_buffers())
-    for name, gradient in pack_state(gradients, links).items():
+    for stored, gradient in pack_state(gradients, links).items():
+        name = pair.case.in_memory(stored)
         theirs = there[name].grad if name in there else None
         if theirs is None:
             assert name in buffers, f"{name} is a parameter of ours alone"
