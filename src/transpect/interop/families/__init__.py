@@ -1,9 +1,16 @@
 """One file a family; a new one is a file with a table, and a row here."""
 
 from transpect.interop.families import (
+    bart,
     bert,
     gpt2,
+    gpt_neox,
+    gptj,
     llama,
+    m2m_100,
+    marian,
+    mbart,
+    pegasus,
     qwen2,
     qwen3,
     t5,
@@ -17,6 +24,13 @@ FAMILIES: dict[str, Family] = {
         bert.FAMILY,
         t5.FAMILY,
         llama.FAMILY,
+        gpt_neox.FAMILY,
+        bart.FAMILY,
+        mbart.FAMILY,
+        marian.FAMILY,
+        pegasus.FAMILY,
+        m2m_100.FAMILY,
+        gptj.FAMILY,
         qwen2.FAMILY,
         qwen3.FAMILY,
     )
