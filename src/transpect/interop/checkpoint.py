@@ -119,14 +119,16 @@ def write_model(
     if family is not None:
         table = family.table(model.config)
         links = family.links(model.config, ours, bare=data["architectures"][0] in family.bare)
-    data |= {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
+    data = {**{name: None for name in IDS if name != "decoder_start_token_id"}, **data}
+    data |= {name: generation[name] for name in IDS if name in generation}
     data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
     _, again = _read_config(data, folder / CONFIG, lambda: [item.theirs for item in links])
     if canonical(again) != canonical(model.config):
         raise CheckpointError("extra_config must not change what the model is", value=dict(extra_config))
     _write_json(folder / CONFIG, data)
     _write_json(folder / GENERATION, dict(generation))
-    write_weights(pack_state(state, links, table.aliases), folder)
+    computed = {item.theirs: item.tensor(model.token.weight.dtype) for item in table.computed if item.written}
+    write_weights(pack_state(state, links, table.aliases) | computed, folder)
 
 
 def load_model(

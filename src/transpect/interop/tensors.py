@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
+from transpect.interop.computed import Computed
 from transpect.interop.layouts import Layout, Plain
 from transpect.interop.weights import ALIGNED, Weights
 
@@ -66,6 +67,7 @@ class Table:
         prefix: before each name of the body; written out in aliases, may be left out in void patterns. Checkpoints of
             a body alone go without it.
         renamed: (suffix there, suffix in this table), for names of an older day.
+        computed: tensors that follow from the config, by their full names.
     """
 
     body: tuple[Row, ...]
@@ -74,6 +76,7 @@ class Table:
     void: tuple[str, ...] = ()
     prefix: str = ""
     renamed: tuple[tuple[str, str], ...] = ()
+    computed: tuple[Computed, ...] = ()
 
     def rows(self, *, bare: bool) -> list[Row]:
         """Body and head with full names; ``bare`` leaves the prefix out."""
@@ -208,6 +211,7 @@ class _Names:
             for alias in table.aliases
         ]
         self._void = [_compiled(pattern) for pattern in table.void]
+        self._computed = {item.theirs: item for item in table.computed}
 
     def find(self, theirs: str) -> str | None:
         """The tensor of this name, of its older name, or of an alias."""
@@ -221,12 +225,16 @@ class _Names:
         """Tensors that no row reads, except void ones and equal copies.
 
         Raises:
-            CheckpointError: a second name holds other numbers than the first.
+            CheckpointError: a second name holds other numbers than the first, a computed one others than it should.
         """
         left = []
         for name in self._weights.keys() - set(used.values()):
             bare = name.removeprefix(self._prefix)
             if any(pattern.fullmatch(form) for pattern in self._void for form in (name, bare)):
+                continue
+            computed = self._computed.get(name, self._computed.get(self._prefix + name))
+            if computed is not None:
+                computed.check(self._weights.passing(name))
                 continue
             alias = next((alias for alias in self._aliases if alias.theirs == name), None)
             if alias is None or alias.of not in used:
