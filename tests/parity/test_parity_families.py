@@ -176,6 +176,8 @@ def run_ours(pair: Pair, batch: Inputs) -> Seen:
     types = batch.types if pair.ours.config.embedding.token_types else None
     output = pair.ours(batch.ids, tags=batch.tags, token_types=types, tap=record)
     last = pair.ours.hidden(batch.ids, tags=batch.tags, token_types=types)
+    if pair.case.narrows:
+        last = pair.ours.head.narrow(last)
     return Seen(output, record.inputs, last)
 
 

@@ -22,7 +22,7 @@ from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass
 from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
 from transpect.core.kernels import Kernel, Naive, Sdpa
 from transpect.core.model import Transformer
-from transpect.core.norms import BranchEnd, LayerNorm, Norm, Placement, Post, Pre, RMSNorm, Sandwich
+from transpect.core.norms import BranchEnd, LayerNorm, Norm, Placement, PlainLayerNorm, Post, Pre, RMSNorm, Sandwich
 from transpect.core.presets import PRESETS, preset
 from transpect.core.visibility import All, AnyOf, Causal, Full, GlobalTokens, PrefixLM, SameSegment, Visibility, Window
 
@@ -62,6 +62,7 @@ __all__ = [
     "NormalInit",
     "OtherLayers",
     "Placement",
+    "PlainLayerNorm",
     "Pooled",
     "Post",
     "Pre",

@@ -11,6 +11,9 @@ from transformers import (
     GPTNeoXForCausalLM,
     GPTNeoXForSequenceClassification,
     GPTNeoXForTokenClassification,
+    OPTConfig,
+    OPTForCausalLM,
+    OPTForSequenceClassification,
 )
 
 from family_cases.base import Case, Options
@@ -33,6 +36,14 @@ GPTJ: Options = {
     "n_head": 3,
     "n_inner": None,
     "rotary_dim": 6,
+}
+OPT: Options = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "ffn_dim": 60,
+    "max_position_embeddings": 64,
 }
 
 CASES = [
@@ -96,4 +107,28 @@ CASES = [
         },
     ),
     Case("gptj-classes", GPTJConfig, GPTJForSequenceClassification, {**GPTJ, "num_labels": 5}),
+    Case("opt", OPTConfig, OPTForCausalLM, OPT),
+    Case(
+        "opt-post-narrow",
+        OPTConfig,
+        OPTForCausalLM,
+        {**OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 20, "enable_bias": False},
+        narrows=True,
+    ),
+    Case(
+        "opt-narrow-untied", OPTConfig, OPTForCausalLM, {**OPT, "word_embed_proj_dim": 20, "tie_word_embeddings": False}
+    ),
+    Case(
+        "opt-no-final-norm",
+        OPTConfig,
+        OPTForCausalLM,
+        {
+            **OPT,
+            "_remove_final_layer_norm": True,
+            "layer_norm_elementwise_affine": False,
+            "activation_function": "gelu",
+        },
+        narrows=True,
+    ),
+    Case("opt-classes", OPTConfig, OPTForSequenceClassification, {**OPT, "num_labels": 5}),
 ]

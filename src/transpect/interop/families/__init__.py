@@ -3,6 +3,9 @@
 from transpect.interop.families import (
     bart,
     bert,
+    gemma,
+    gemma2,
+    gemma3,
     gpt2,
     gpt_neox,
     gptj,
@@ -10,6 +13,7 @@ from transpect.interop.families import (
     m2m_100,
     marian,
     mbart,
+    opt,
     pegasus,
     qwen2,
     qwen3,
@@ -33,5 +37,9 @@ FAMILIES: dict[str, Family] = {
         gptj.FAMILY,
         qwen2.FAMILY,
         qwen3.FAMILY,
+        opt.FAMILY,
+        gemma.FAMILY,
+        gemma2.FAMILY,
+        gemma3.FAMILY,
     )
 }
