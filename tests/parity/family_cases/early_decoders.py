@@ -116,7 +116,11 @@ CASES = [
         narrows=True,
     ),
     Case(
-        "opt-narrow-untied", OPTConfig, OPTForCausalLM, {**OPT, "word_embed_proj_dim": 20, "tie_word_embeddings": False}
+        "opt-narrow-untied",
+        OPTConfig,
+        OPTForCausalLM,
+        {**OPT, "word_embed_proj_dim": 20, "tie_word_embeddings": False},
+        narrows=True,
     ),
     Case(
         "opt-no-final-norm",
