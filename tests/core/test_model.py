@@ -29,6 +29,7 @@ from transpect.core import (
     ModelConfig,
     Naive,
     NormalInit,
+    PlainLayerNorm,
     Pooled,
     Post,
     Pre,
@@ -336,6 +337,10 @@ def test_norm_formulas() -> None:
     assert torch.allclose(rms(x), scaled * rms.weight, atol=1e-5)
     assert torch.allclose(offset(x), scaled * (1 + offset.weight), atol=1e-5)
     assert bool((RMSNorm(unit_offset=True).build(4).weight == 0).all())
+    plain = PlainLayerNorm(eps=1e-3).build(8)
+    assert not list(plain.parameters())
+    centred = x - x.mean(-1, keepdim=True)
+    assert torch.allclose(plain(x), centred / (centred.square().mean(-1, keepdim=True) + 1e-3).sqrt(), atol=1e-6)
 
 
 # --- embeddings, tying, heads -------------------------------------------------------------------------------------

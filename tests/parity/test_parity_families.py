@@ -43,7 +43,7 @@ class Pair:
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     case = request.param
     folder = tmp_path_factory.mktemp(case.name)
-    theirs = case.model(case.config(**case.options, **IDS, attn_implementation="eager")).eval()
+    theirs = case.model(case.config(**{**IDS, **case.options}, attn_implementation="eager")).eval()
     case.prepare(theirs)
     randomize(theirs)
     theirs.save_pretrained(folder)
@@ -55,6 +55,8 @@ def randomize(model: nn.Module) -> None:
     """Give every parameter numbers that matter: no bias is zero, no norm weight is one."""
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:  # a table of sinusoids
+            continue
         norm = parameter.ndim == 1 and name.endswith("weight")
         parameter.normal_(1.0 if norm else 0.0, 0.1, generator=generator)
 
@@ -141,17 +143,28 @@ def call_theirs(pair: Pair, batch: Inputs) -> Seen:
     if pair.kind == "encoder-decoder":
         given["decoder_input_ids"] = batch.target
     else:
-        given["position_ids"] = batch.positions
+        given |= {"position_ids": batch.positions} if takes(pair.theirs, "position_ids") else {}
     if pair.ours.config.embedding.token_types:
         given["token_type_ids"] = batch.types
-    known = inspect.signature(pair.theirs.forward).parameters
-    out = pair.theirs(batch.ids, **{name: value for name, value in given.items() if name in known})
-    output = out.pooler_output if isinstance(pair.ours.config.head, Pooled) else out.logits
+    out = pair.theirs(batch.ids, **given)
+    output = pooled(out, batch) if isinstance(pair.ours.config.head, Pooled) else out.logits
     if pair.kind == "encoder-decoder":
         hidden = [*out.encoder_hidden_states[:-1], *out.decoder_hidden_states[:-1]]
         return Seen(output, hidden, out.encoder_last_hidden_state)
     *hidden, last = out.hidden_states
     return Seen(output, hidden, last)
+
+
+def pooled(out: Any, batch: Inputs) -> Tensor:
+    """What their pooler says; the bare body of a decoder has none, and is read at each row's last token."""
+    if "pooler_output" in out:
+        return out.pooler_output
+    last = (batch.real * torch.arange(1, batch.real.shape[1] + 1)).argmax(-1)
+    return out.last_hidden_state[torch.arange(len(last)), last]
+
+
+def takes(model: nn.Module, name: str) -> bool:
+    return name in inspect.signature(model.forward).parameters
 
 
 def run_ours(pair: Pair, batch: Inputs) -> Seen:
@@ -163,6 +176,8 @@ def run_ours(pair: Pair, batch: Inputs) -> Seen:
     types = batch.types if pair.ours.config.embedding.token_types else None
     output = pair.ours(batch.ids, tags=batch.tags, token_types=types, tap=record)
     last = pair.ours.hidden(batch.ids, tags=batch.tags, token_types=types)
+    if pair.case.narrows:
+        last = pair.ours.head.narrow(last)
     return Seen(output, record.inputs, last)
 
 
@@ -210,7 +225,8 @@ def test_gradients(pair: Pair) -> None:
     bare = type(pair.theirs).__name__ in family.bare
     links = family.links(pair.ours.config, {name: g.shape for name, g in gradients.items()}, bare=bare)
     there, buffers = dict(pair.theirs.named_parameters()), dict(pair.theirs.named_buffers())
-    for name, gradient in pack_state(gradients, links).items():
+    for stored, gradient in pack_state(gradients, links).items():
+        name = pair.case.in_memory(stored)
         theirs = there[name].grad if name in there else None
         if theirs is None:
             assert name in buffers, f"{name} is a parameter of ours alone"

@@ -1,6 +1,7 @@
 """The architecture: what every Transformer here is made of. It knows no text, file, cache implementation or server."""
 
 from transpect.core.attention import AttentionConfig, QkNorm
+from transpect.core.block_visibility import Blocks, EdgeBlocks, RandomBlocks, UpTo
 from transpect.core.blocks import OtherLayers, StackConfig
 from transpect.core.config import ModelConfig, override
 from transpect.core.context import (
@@ -21,9 +22,9 @@ from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass
 from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
 from transpect.core.kernels import Kernel, Naive, Sdpa
 from transpect.core.model import Transformer
-from transpect.core.norms import BranchEnd, LayerNorm, Norm, Placement, Post, Pre, RMSNorm, Sandwich
+from transpect.core.norms import BranchEnd, LayerNorm, Norm, Placement, PlainLayerNorm, Post, Pre, RMSNorm, Sandwich
 from transpect.core.presets import PRESETS, preset
-from transpect.core.visibility import All, AnyOf, Causal, Full, PrefixLM, SameSegment, Visibility, Window
+from transpect.core.visibility import All, AnyOf, Causal, Full, GlobalTokens, PrefixLM, SameSegment, Visibility, Window
 
 __all__ = [
     "NO_CACHE",
@@ -34,15 +35,18 @@ __all__ = [
     "All",
     "AnyOf",
     "AttentionConfig",
+    "Blocks",
     "BranchEnd",
     "Cache",
     "Causal",
     "CausalLM",
     "Context",
+    "EdgeBlocks",
     "EmbeddingConfig",
     "Factor",
     "FeedForward",
     "Full",
+    "GlobalTokens",
     "Glu",
     "Head",
     "Initialization",
@@ -58,12 +62,14 @@ __all__ = [
     "NormalInit",
     "OtherLayers",
     "Placement",
+    "PlainLayerNorm",
     "Pooled",
     "Post",
     "Pre",
     "PrefixLM",
     "QkNorm",
     "RMSNorm",
+    "RandomBlocks",
     "SameSegment",
     "Sandwich",
     "Sdpa",
@@ -75,6 +81,7 @@ __all__ = [
     "TokenClass",
     "Transform",
     "Transformer",
+    "UpTo",
     "Visibility",
     "Window",
     "XavierInit",

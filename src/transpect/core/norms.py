@@ -36,6 +36,19 @@ class LayerNorm(Norm, kind="layernorm"):
 
 
 @dataclass(frozen=True)
+class PlainLayerNorm(Norm, kind="plain_layernorm"):
+    """(x − mean) / √(var + eps), without weight and bias (OLMo §2.1)."""
+
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        above("eps", self.eps, 0)
+
+    def build(self, dim: int) -> nn.Module:
+        return nn.LayerNorm(dim, eps=self.eps, elementwise_affine=False)
+
+
+@dataclass(frozen=True)
 class RMSNorm(Norm, kind="rmsnorm"):
     """x / √(mean(x²) + eps) · weight (Zhang & Sennrich 2019).
 

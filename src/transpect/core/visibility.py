@@ -30,12 +30,18 @@ class Visibility(Variant):
         raise AssertionError("abstract")
 
     def plain(self) -> Visibility:
-        """The simplest rule that agrees with this one on a single document without padding or prefix."""
+        """The simplest rule that agrees with this one on a single document without padding, prefix or global token."""
         return self
+
+    @property
+    def probe(self) -> tuple[int, ...]:
+        """Positions among which the rule shows all that it does."""
+        return (0, 1, 2, 3)
 
     def looks_ahead(self, *, prefix: bool) -> bool:
         """Whether a token may see a later one of its document; ``prefix`` asks this of tokens tagged as a prefix."""
-        position = torch.arange(4, device="cpu")[None]  # a model may be built where nothing can be read
+        # on the CPU, since a model may be built where nothing can be read
+        position = torch.tensor([sorted(set(self.probe))], device="cpu")
         tags = Tags.of(position, prefix=torch.full_like(position, prefix, dtype=torch.bool))
         return bool(self.mask(tags, tags)[0].triu(1).any())
 
@@ -121,6 +127,14 @@ class SameSegment(Visibility, kind="same_segment"):
 
 
 @dataclass(frozen=True)
+class GlobalTokens(Visibility, kind="global_tokens"):
+    """Tokens tagged as global see everyone and are seen by everyone (Longformer §3.1)."""
+
+    def sees(self, query: Tags, key: Tags) -> Tensor:
+        return query.is_global[:, :, None] | key.is_global[:, None, :]
+
+
+@dataclass(frozen=True)
 class All(Visibility, kind="all"):
     """Visible under every one of ``rules`` (``a & b``)."""
 
@@ -128,6 +142,10 @@ class All(Visibility, kind="all"):
 
     def __post_init__(self) -> None:
         _check_parts(self.rules)
+
+    @property
+    def probe(self) -> tuple[int, ...]:
+        return tuple(position for rule in self.rules for position in rule.probe)
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return reduce(torch.logical_and, (rule.sees(query, key) for rule in self.rules))
@@ -145,6 +163,10 @@ class AnyOf(Visibility, kind="any"):
 
     def __post_init__(self) -> None:
         _check_parts(self.rules)
+
+    @property
+    def probe(self) -> tuple[int, ...]:
+        return tuple(position for rule in self.rules for position in rule.probe)
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return reduce(torch.logical_or, (rule.sees(query, key) for rule in self.rules))

@@ -111,7 +111,8 @@ def write_model(
     if kind.family is not None:
         table = kind.family.table(model.config)
         links = kind.family.links(model.config, ours, bare=data["architectures"][0] in kind.family.bare)
-    data |= {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
+    data = {**{name: None for name in IDS if name != "decoder_start_token_id"}, **data}
+    data |= {name: generation[name] for name in IDS if name in generation}
     data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
     again = kind.read(data, lambda: [item.theirs for item in links])
     if data["model_type"] != model_type or canonical(again) != canonical(model.config):
@@ -120,7 +121,8 @@ def write_model(
     _write_json(folder / GENERATION, dict(generation))
     if kind.pooled is not None:
         write_head(kind.pooled, model.config.d_model, model.config.context_length, folder)
-    write_weights(pack_state(state, links, table.aliases), folder)
+    computed = {item.theirs: item.tensor(model.token.weight.dtype) for item in table.computed if item.written}
+    write_weights(pack_state(state, links, table.aliases) | computed, folder)
 
 
 def load_model(

@@ -19,7 +19,7 @@ class Layout:
     """Whether `unpack` gives anything but the very tensors that it was given."""
 
     def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
-        """Our tensors, which have ``shapes``, as views of theirs."""
+        """Our tensors, which have ``shapes``, as views of theirs where strides can say it."""
         raise AssertionError("abstract")
 
     def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
@@ -83,6 +83,47 @@ class Fused(Layout):
 
     def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
         return self.inner.shapes([_joined(ours)])
+
+
+@dataclass(frozen=True)
+class Grouped(Layout):
+    """Several of our projections in one, group after group: for each group its rows of query, then key, then value.
+
+    GPT-NeoX and BLOOM have a group a head, Falcon one for each key-value head and its queries.
+
+    Attributes:
+        groups: how many; each of our projections is cut into as many equal runs of rows.
+    """
+
+    groups: int
+
+    def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
+        (whole,) = theirs
+        parts = torch.split(self._cut(whole), [shape[0] // self.groups for shape in shapes], 1)
+        return [part.flatten(0, 1) for part in parts]
+
+    def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat([self._cut(part) for part in ours], 1).flatten(0, 1)]
+
+    def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
+        return [_joined(ours)]
+
+    def _cut(self, rows: Tensor) -> Tensor:
+        return rows.reshape(self.groups, -1, *rows.shape[1:])
+
+
+@dataclass(frozen=True)
+class OneRow(Layout):
+    """A matrix [1, n] where ours is a vector [n] (BART's ``final_logits_bias``)."""
+
+    def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
+        return [tensor[0] for tensor in theirs]
+
+    def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor[None] for tensor in ours]
+
+    def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
+        return [torch.Size((1, *shape)) for shape in ours]
 
 
 def _joined(shapes: Sequence[torch.Size]) -> torch.Size:

@@ -95,6 +95,7 @@ class _Names:
             for alias in table.aliases
         ]
         self._void = [matcher(pattern) for pattern in table.void]
+        self._computed = {item.theirs: item for item in table.computed}
 
     def find(self, theirs: str) -> str | None:
         """The tensor of this name, of its older name, or of an alias."""
@@ -108,12 +109,16 @@ class _Names:
         """Tensors that no row reads, except void ones and equal copies.
 
         Raises:
-            CheckpointError: a second name holds other numbers than the first.
+            CheckpointError: a second name holds other numbers than the first, a computed one others than it should.
         """
         left = []
         for name in self._weights.keys() - set(used.values()):
             bare = name.removeprefix(self._prefix)
             if any(pattern.fullmatch(form) for pattern in self._void for form in (name, bare)):
+                continue
+            computed = self._computed.get(name, self._computed.get(self._prefix + name))
+            if computed is not None:
+                computed.check(self._weights.passing(name))
                 continue
             alias = next((alias for alias in self._aliases if alias.theirs == name), None)
             if alias is None or alias.of not in used:

@@ -15,6 +15,7 @@ from transpect.base.errors import CheckpointError
 from transpect.interop.options import Entry, Options, Override, at
 
 LENGTH = "max_position_embeddings"
+THETA, FRACTION = "rope_theta", "partial_rotary_factor"
 ORIGINAL = "original_max_position_embeddings"
 
 # for each kind of scaling, what its mapping may hold besides its kind
@@ -39,19 +40,26 @@ class RopeOptions(Entry):
     Attributes:
         place: of the positions in our config.
         theta: the base when absent.
+        fraction: the share of each head that turns when absent; None where the family turns all of it, always.
+        names: of base and share, where the family has words of its own for them.
     """
 
     place: str
     theta: float = 10000.0
+    fraction: float | None = None
+    names: tuple[str, str] = (THETA, FRACTION)
 
     def defaults(self) -> Mapping[str, Any]:
-        return {"rope_theta": None, "rope_scaling": None, "rope_parameters": None, ORIGINAL: None}
+        partial = () if self.fraction is None else (self.names[1], FRACTION)
+        return dict.fromkeys((self.names[0], THETA, *partial, "rope_scaling", "rope_parameters", ORIGINAL))
 
     def read(self, options: Options) -> Iterable[Override]:
-        said = _joined(options)
-        theta = said.pop("rope_theta", None)
-        if said.pop("partial_rotary_factor", None) not in (None, 1.0):
-            raise CheckpointError("partial_rotary_factor must be 1 in this family", value=options["rope_parameters"])
+        said = _joined(options, self.names)
+        theta, fraction = said.pop(THETA, None), said.pop(FRACTION, None)
+        if self.fraction is None and fraction not in (None, 1.0):
+            raise CheckpointError(f"{FRACTION} must be 1 in this family", value=fraction)
+        if self.fraction is not None:
+            yield f"{self.place}.fraction", self.fraction if fraction is None else fraction
         kind = _kind(said)
         unknown = sorted(said.keys() - _KNOWN[kind])
         if unknown:
@@ -68,11 +76,16 @@ class RopeOptions(Entry):
             yield "context_length", math.floor(length * _number(said, "factor"))
 
     def write(self, ours: Data) -> Mapping[str, Any]:
-        theta = at(ours, f"{self.place}.theta")
+        said = {self.names[0]: at(ours, f"{self.place}.theta")}
+        if self.fraction is not None:
+            said[self.names[1]] = at(ours, f"{self.place}.fraction")
+        return {**said, **self._write_scaling(ours)}
+
+    def _write_scaling(self, ours: Data) -> Mapping[str, Any]:
         scaling = dict(at(ours, f"{self.place}.scaling"))
         kind = scaling.pop("kind")
         if kind == "none":
-            return {"rope_theta": theta, "rope_scaling": None}
+            return {"rope_scaling": None}
         original = scaling.pop("original_length", None)
         said = {
             "rope_type": kind,
@@ -80,11 +93,11 @@ class RopeOptions(Entry):
             **{name: value for name, value in scaling.items() if value is not None},
         }
         if kind == "dynamic":
-            return {"rope_theta": theta, "rope_scaling": said, LENGTH: original}
-        return {"rope_theta": theta, "rope_scaling": said if original is None else {**said, ORIGINAL: original}}
+            return {"rope_scaling": said, LENGTH: original}
+        return {"rope_scaling": said if original is None else {**said, ORIGINAL: original}}
 
 
-def _joined(options: Options) -> dict[str, Any]:
+def _joined(options: Options, names: tuple[str, str]) -> dict[str, Any]:
     """Both dialects in one mapping; where both speak, they must agree."""
     said: dict[str, Any] = {}
     for name in ("rope_parameters", "rope_scaling"):
@@ -99,8 +112,9 @@ def _joined(options: Options) -> dict[str, Any]:
             raise CheckpointError(f"{name} names two types", value=sorted(kinds))
         part = {key: value for key, value in part.items() if value is not None} | {"rope_type": next(iter(kinds), None)}
         _merge(said, part)
-    if options["rope_theta"] is not None:
-        _merge(said, {"rope_theta": options["rope_theta"]})
+    for name, word in zip((*names, THETA, FRACTION), (THETA, FRACTION) * 2, strict=True):
+        if options[name] is not None:
+            _merge(said, {word: options[name]})
     return said
 
 
@@ -117,7 +131,7 @@ def _kind(said: dict[str, Any]) -> str:
     if kind not in _KNOWN:
         known = ", ".join(name for name in _KNOWN if name != "none")
         raise CheckpointError(f"RoPE scaling must be of type default, {known}", value=kind)
-    if kind == "none" and named is None and said.keys() - {"rope_theta"}:
+    if kind == "none" and named is None and said.keys() - {THETA, FRACTION}:
         raise CheckpointError("RoPE scaling has options but no type", value=sorted(said))
     return str(kind)
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
+from transpect.interop.computed import Computed
 from transpect.interop.layouts import Layout, Plain
 
 __all__ = ["Alias", "Link", "Row", "Shapes", "Table", "branch", "identity", "link", "matcher", "pack_state", "step"]
@@ -64,6 +65,7 @@ class Table:
         prefix: before each name of the body; written out in aliases, may be left out in void patterns. Checkpoints of
             a body alone go without it.
         renamed: (suffix there, suffix in this table), for names of an older day.
+        computed: tensors that follow from the config, by their full names.
     """
 
     body: tuple[Row, ...]
@@ -72,6 +74,7 @@ class Table:
     void: tuple[str, ...] = ()
     prefix: str = ""
     renamed: tuple[tuple[str, str], ...] = ()
+    computed: tuple[Computed, ...] = ()
 
     def rows(self, *, bare: bool) -> list[Row]:
         """Body and head with full names; ``bare`` leaves the prefix out."""

@@ -28,6 +28,8 @@ class Case:
         generates: False where it can't be asked to write, or not by the same rule.
         row_by_row: their positions count padding, so that the right answer is each row alone without padding.
         unread: parameters of theirs that nothing reads.
+        narrows: their last hidden state has been narrowed to the width of token vectors, which is the head's work here.
+        memory: (name in a checkpoint, name in their model), parts of names, where they differ.
     """
 
     name: str
@@ -38,3 +40,11 @@ class Case:
     generates: bool = True
     row_by_row: bool = False
     unread: tuple[str, ...] = ()
+    narrows: bool = False
+    memory: tuple[tuple[str, str], ...] = ()
+
+    def in_memory(self, name: str) -> str:
+        """What their model calls a tensor of their checkpoint."""
+        for stored, held in self.memory:
+            name = name.replace(stored, held)
+        return name

@@ -2,7 +2,18 @@
 
 from typing import Any
 
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
+    LlamaModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3ForSequenceClassification,
+)
 
 from family_cases.base import Case, Options
 
@@ -23,7 +34,14 @@ def scaled(rope_type: str, **options: Any) -> Options:
 
 YARN = {"factor": 4.0, "original_max_position_embeddings": 16}
 LLAMA3 = {"factor": 4.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-
+FIVE: Options = {**LLAMA, "num_hidden_layers": 5}
+LATE_WINDOWS: Options = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 3}
+FULL, SLIDING = "full_attention", "sliding_attention"
+TYPED: Options = {
+    "use_sliding_window": True,
+    "sliding_window": 7,
+    "layer_types": [SLIDING, FULL, SLIDING, SLIDING, FULL],
+}
 
 CASES = [
     Case("llama", LlamaConfig, LlamaForCausalLM, LLAMA),
@@ -56,4 +74,23 @@ CASES = [
     ),
     Case("llama-llama3", LlamaConfig, LlamaForCausalLM, scaled("llama3", **LLAMA3)),
     Case("llama-classes", LlamaConfig, LlamaForSequenceClassification, {**LLAMA, "num_labels": 5}),
+    Case("llama-token-classes", LlamaConfig, LlamaForTokenClassification, {**LLAMA, "num_labels": 5}),
+    Case("llama-body", LlamaConfig, LlamaModel, LLAMA),
+    Case("qwen2", Qwen2Config, Qwen2ForCausalLM, {**LLAMA, "tie_word_embeddings": True}),
+    Case("qwen2-windows", Qwen2Config, Qwen2ForCausalLM, {**FIVE, **LATE_WINDOWS}),
+    Case("qwen2-typed", Qwen2Config, Qwen2ForCausalLM, {**FIVE, **TYPED}),
+    Case("qwen2-yarn", Qwen2Config, Qwen2ForCausalLM, scaled("yarn", **YARN)),
+    Case("qwen3", Qwen3Config, Qwen3ForCausalLM, {**LLAMA, "head_dim": 10, "num_key_value_heads": 3}),
+    Case(
+        "qwen3-windows",
+        Qwen3Config,
+        Qwen3ForCausalLM,
+        {**FIVE, **LATE_WINDOWS, "head_dim": 8, "attention_bias": True, "rms_norm_eps": 1e-2},
+    ),
+    Case(
+        "qwen3-classes",
+        Qwen3Config,
+        Qwen3ForSequenceClassification,
+        {**FIVE, **TYPED, "head_dim": 10, "num_labels": 5},
+    ),
 ]

@@ -1,8 +1,23 @@
 """Encoder–decoders."""
 
+from typing import Any
+
 import torch
 from torch import nn
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from family_cases.base import Case, Options
 
@@ -24,14 +39,67 @@ GATED: Options = {
     "layer_norm_epsilon": 1e-2,
 }
 
+BART: Options = {
+    "vocab_size": 97,
+    "d_model": 48,
+    "max_position_embeddings": 64,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 60,
+    "decoder_ffn_dim": 52,
+    "decoder_start_token_id": 3,
+    "forced_eos_token_id": None,
+}
+
 
 def own_head(model: nn.Module) -> None:
     """Untie it, as checkpoints of T5 v1.1 are; `transformers` ties a new model in any case."""
     model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
 
 
+def some_bias(model: nn.Module) -> None:
+    """Bias the vocabulary; a new model has zeros, and it is no parameter."""
+    bias = model.final_logits_bias
+    bias.normal_(generator=torch.Generator().manual_seed(3))
+
+
+def like_bart(name: str, config: Any, model: Any, *, bias: bool = True, **options: Any) -> Case:
+    """A relative of BART. Their positions count padding."""
+    prepare = some_bias if bias else Case.prepare
+    return Case(name, config, model, {**BART, **options}, prepare=prepare, row_by_row=True)
+
+
 CASES = [
     Case("t5", T5Config, T5ForConditionalGeneration, T5),
     Case("t5-gated", T5Config, T5ForConditionalGeneration, GATED, prepare=own_head),
     Case("t5-gated-tied", T5Config, T5ForConditionalGeneration, GATED),
+    like_bart("bart", BartConfig, BartForConditionalGeneration),
+    like_bart(
+        "bart-scaled",
+        BartConfig,
+        BartForConditionalGeneration,
+        scale_embedding=True,
+        activation_function="relu",
+        encoder_attention_heads=6,
+        decoder_attention_heads=2,
+    ),
+    like_bart("mbart", MBartConfig, MBartForConditionalGeneration),
+    like_bart("mbart-scaled", MBartConfig, MBartForConditionalGeneration, scale_embedding=True),
+    like_bart("marian", MarianConfig, MarianMTModel, scale_embedding=True, activation_function="swish"),
+    like_bart("marian-odd", MarianConfig, MarianMTModel, d_model=45, decoder_attention_heads=5),
+    like_bart("pegasus", PegasusConfig, PegasusForConditionalGeneration, scale_embedding=True),
+    like_bart("pegasus-unscaled", PegasusConfig, PegasusForConditionalGeneration, activation_function="gelu_new"),
+    # their table of positions must have a row for padding
+    like_bart("m2m-100", M2M100Config, M2M100ForConditionalGeneration, bias=False, max_position_embeddings=200),
+    like_bart(
+        "m2m-100-unscaled",
+        M2M100Config,
+        M2M100ForConditionalGeneration,
+        bias=False,
+        max_position_embeddings=200,
+        scale_embedding=False,
+        activation_function="gelu",
+    ),
 ]

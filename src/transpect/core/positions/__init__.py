@@ -4,6 +4,7 @@ from transpect.core.positions.alibi import Alibi
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation
 from transpect.core.positions.learned import Learned
 from transpect.core.positions.none import NoPosition
+from transpect.core.positions.repeated_block import RepeatedBlock
 from transpect.core.positions.rope import (
     DynamicNTK,
     LinearScaling,
@@ -30,6 +31,7 @@ __all__ = [
     "Position",
     "PositionModule",
     "Relation",
+    "RepeatedBlock",
     "Rope",
     "RopeScaling",
     "Sinusoidal",
