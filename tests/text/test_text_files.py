@@ -163,7 +163,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "says"),
-    [(None, "whose best/ or last/ has one"), ("tokenizer.model", "It has tokenizer.model"), ("vocab.txt", "vocab.txt")],
+    [(None, "whose best/ or last/ has one"), ("tokenizer.model", "must have pieces"), ("vocab.txt", "vocab.txt")],
 )
 def test_a_directory_without_a_tokenizer(file: str | None, says: str, tmp_path: Path) -> None:
     if file:

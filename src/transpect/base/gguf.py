@@ -24,9 +24,6 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from transpect.base.errors import CheckpointError
 
 __all__ = ["Gguf", "TensorInfo", "is_gguf", "read_gguf"]
@@ -219,10 +216,13 @@ def _value(at: _Cursor, kind: int, key: str) -> Any:
         return at.strings(at.count(8, f"the number of items of {key}"), key)
     if inner not in _SCALARS:
         raise at.error(f"the items of {key} must be numbers or strings", inner, "Arrays of arrays are not supported.")
+    import numpy as np
+
     code = _SCALARS[inner]
-    dtype: npt.DTypeLike = np.dtype(f"<{code}") if code != "?" else np.dtype("?")
-    count = at.count(np.dtype(dtype).itemsize, f"the number of items of {key}")
-    return np.frombuffer(at.take(count * np.dtype(dtype).itemsize, key), dtype)
+    dtype = np.dtype("?" if code == "?" else f"<{code}")
+    return np.frombuffer(
+        at.take(at.count(dtype.itemsize, f"the number of items of {key}") * dtype.itemsize, key), dtype
+    )
 
 
 def _tensor(at: _Cursor) -> tuple[str, tuple[int, ...], int, int]:

@@ -11,9 +11,12 @@ from typing import Any, Final
 import tokenizers
 
 from transpect.base.errors import TokenizerError
+from transpect.base.gguf import is_gguf
 from transpect.text.tokenizer import ROLES, Tokenizer
 
 TOKENIZER_JSON: Final = "tokenizer.json"
+VOCABULARIES: Final = ("tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
+"""The vocabularies of before tokenizer.json that a directory is searched for, in this order."""
 RUN_PARTS: Final = ("best", "last")
 """What a run directory keeps its models in, in the order of preference."""
 
@@ -34,7 +37,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     Args:
         path: a directory with a ``tokenizer.json`` (a Hugging Face directory), a run directory (its ``best/``, then
-            its ``last/``), or a ``tokenizer.json`` under any name.
+            its ``last/``), a ``tokenizer.json`` under any name, a GGUF file, a SentencePiece ``.model``, a
+            ``vocab.txt``, a ``vocab.json`` with its ``merges.txt``, or a directory that has only such a vocabulary.
 
     The roles of special tokens come from ``tokenizer_config.json`` and ``special_tokens_map.json`` beside the file, as
     ``transformers`` reads them; then from the model's ``config.json``; from convention (:data:`USUAL_TOKENS`) where
@@ -42,6 +46,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
     Raises:
         TokenizerError: nothing there, or nothing that is a tokenizer; the message says what was found and what to do.
+        CheckpointError: a damaged GGUF file.
     """
     place = Path(path)
     for loader in LOADERS:
@@ -101,9 +106,43 @@ def _load_json(path: Path) -> Tokenizer:
     )
 
 
+def _load_gguf(path: Path) -> Tokenizer:
+    from transpect.text.gguf import load_gguf_tokenizer  # the others need no numpy
+
+    return load_gguf_tokenizer(path)
+
+
+def _vocabulary(path: Path) -> Path | None:
+    """The vocabulary that a path means: the file itself, or the first of `VOCABULARIES` in a directory."""
+    if path.is_dir():
+        return next((path / name for name in VOCABULARIES if (path / name).is_file()), None)
+    known = path.suffix in (".model", ".txt") or path.name.endswith("vocab.json")
+    return path if known and path.is_file() else None
+
+
+def _load_vocabulary(path: Path) -> Tokenizer:
+    """A vocabulary file of before tokenizer.json, with the files beside it."""
+    from transpect.text.vocabulary import load_legacy
+
+    file = _vocabulary(path)
+    assert file is not None, "takes() found it"
+    config = _read_beside(file, "tokenizer_config.json")
+    found = load_legacy(file, config)
+    said = _roles(file, found.backend, config)
+    named = {role for role in ROLES if f"{role}_token" in config}
+    return Tokenizer(
+        found.backend,
+        {**{role: token for role, token in found.roles.items() if role not in named}, **said},
+        chat_templates=_chat_templates(file.parent, config),
+        extra_config={key: config[key] for key in _KEPT if key in config},
+    )
+
+
 LOADERS: Final = (
     Loader(_has_tokenizer_json, lambda path: _load_json(path / TOKENIZER_JSON)),
     Loader(lambda path: _run_part(path) is not None, _load_run),
+    Loader(lambda path: path.is_file() and (path.suffix == ".gguf" or is_gguf(path)), _load_gguf),
+    Loader(lambda path: _vocabulary(path) is not None, _load_vocabulary),
     Loader(lambda path: path.is_file(), _load_json),
 )
 """How tokenizers are kept; the first that takes a path opens it."""
@@ -205,16 +244,10 @@ def _not_a_tokenizer(path: Path) -> TokenizerError:
         return TokenizerError(
             "no such file or directory",
             file=path,
-            remedy="Give a directory with a tokenizer.json, a run directory, or a tokenizer.json.",
+            remedy="Give a directory with a tokenizer.json, a run directory, a tokenizer.json, or a GGUF file.",
         )
-    foreign = [
-        name for name in ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model") if (path / name).exists()
-    ]
-    if foreign:
-        remedy = (
-            f"It has {', '.join(foreign)}; turn that into a tokenizer.json: "
-            "transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)."
-        )
-    else:
-        remedy = "Give a directory with a tokenizer.json, or a run directory whose best/ or last/ has one."
+    remedy = (
+        "Give a directory with a tokenizer.json or a vocabulary (tokenizer.model, spiece.model, vocab.txt, or "
+        "vocab.json and merges.txt), or a run directory whose best/ or last/ has one."
+    )
     return TokenizerError("no tokenizer.json in this directory", file=path, remedy=remedy)

@@ -1,0 +1,48 @@
+"""The pages of docs/: their code runs, and both languages show the same code and links."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if not page.name.endswith(".zh-CN.md"))
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return FENCED.findall(page.read_text(encoding="utf-8"))
+
+
+def chinese(page: Path) -> Path:
+    return page.with_name(f"{page.stem}.zh-CN.md")
+
+
+def test_there_are_pages() -> None:
+    assert PAGES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_stands_in_both_languages_with_the_same_code(page: Path) -> None:
+    twin = chinese(page)
+    assert twin.is_file(), f"{twin.name} is missing"
+    assert blocks(page) == blocks(twin)
+    assert twin.name in page.read_text(encoding="utf-8")
+    assert page.name in twin.read_text(encoding="utf-8")
+    headings = [re.findall(r"^#+", p.read_text(encoding="utf-8"), re.MULTILINE) for p in (page, twin)]
+    assert headings[0] == headings[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_its_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transpect.interop.families import FAMILIES
+
+    known = dict(FAMILIES)
+    monkeypatch.chdir(tmp_path)
+    code = [text for language, text in blocks(page) if language == "python"]
+    assert code
+    try:
+        exec(compile("\n".join(code), str(page), "exec"), {"__name__": "page"})
+    finally:
+        FAMILIES.clear()
+        FAMILIES.update(known)
