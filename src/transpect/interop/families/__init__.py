@@ -18,6 +18,7 @@ from transpect.interop.families import (
     m2m_100,
     marian,
     mbart,
+    mpt,
     mt5,
     opt,
     pegasus,
@@ -57,5 +58,6 @@ FAMILIES: dict[str, Family] = {
         electra.FAMILY,
         albert.FAMILY,
         bloom.FAMILY,
+        mpt.FAMILY,
     )
 }
