@@ -24,7 +24,6 @@ from transpect.interop.families import (
     pegasus,
     qwen2,
     qwen3,
-    roberta,
     t5,
     umt5,
 )
@@ -53,7 +52,6 @@ FAMILIES: dict[str, Family] = {
         gemma.FAMILY,
         gemma2.FAMILY,
         gemma3.FAMILY,
-        *roberta.FAMILIES,
         distilbert.FAMILY,
         electra.FAMILY,
         albert.FAMILY,
