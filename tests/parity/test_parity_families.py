@@ -150,6 +150,8 @@ def call_theirs(pair: Pair, batch: Inputs) -> Seen:
     out = pair.theirs(batch.ids, **given)
     head = pair.ours.config.head
     output = pooled(out, batch, head.pool) if isinstance(head, Pooled) else out.logits
+    if isinstance(head, TokenClass) and output.ndim == 2:  # of a single class
+        output = output[..., None]
     if pair.kind == "encoder-decoder":
         hidden = [*out.encoder_hidden_states[:-1], *out.decoder_hidden_states[:-1]]
         return Seen(output, hidden, out.encoder_last_hidden_state)

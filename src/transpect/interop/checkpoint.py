@@ -119,8 +119,8 @@ def write_model(
     if family is not None:
         table = family.table(model.config)
         links = family.links(model.config, ours, bare=data["architectures"][0] in family.bare)
-    data = {**{name: None for name in IDS if name != "decoder_start_token_id"}, **data}
-    data |= {name: generation[name] for name in IDS if name in generation}
+    ids = {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
+    data = {**ids, **data}  # a family's own word stands: the padding's id may say where positions begin
     data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
     _, again = _read_config(data, folder / CONFIG, lambda: [item.theirs for item in links])
     if canonical(again) != canonical(model.config):
@@ -190,15 +190,25 @@ def load_config(path: str | Path) -> ModelConfig:
 def load_generation(path: str | Path) -> dict[str, Any]:
     """How the checkpoint wants to be decoded: generation_config.json over the special ids of config.json.
 
+    The token that an encoder–decoder is forced to begin with stands in config.json where that is all there is.
+
     Raises:
         CheckpointError: no such directory, or a file that is not JSON.
     """
     folder = resolve(path)
     config = read_json(folder / CONFIG)
     ids = {name: config[name] for name in IDS if config.get(name) is not None}
-    own = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    own = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else _forced_bos(config)
     origin = ("transformers_version", "_from_model_config")
     return {**ids, **{name: value for name, value in own.items() if name not in origin}}
+
+
+def _forced_bos(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What an early config.json says about the first token to write, in either of its words."""
+    forced = config.get("forced_bos_token_id")
+    if forced is None and config.get("force_bos_token_to_be_generated"):
+        forced = config.get("bos_token_id")
+    return {} if forced is None else {"forced_bos_token_id": forced}
 
 
 def _read_config(

@@ -24,6 +24,7 @@ from transpect.interop.families import (
     pegasus,
     qwen2,
     qwen3,
+    roberta,
     t5,
     umt5,
 )
@@ -52,6 +53,7 @@ FAMILIES: dict[str, Family] = {
         gemma.FAMILY,
         gemma2.FAMILY,
         gemma3.FAMILY,
+        *roberta.FAMILIES,
         distilbert.FAMILY,
         electra.FAMILY,
         albert.FAMILY,
