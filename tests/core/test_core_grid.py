@@ -71,6 +71,7 @@ POSITIONS = {
     "rope-yarn": Rope(scaling=Yarn(factor=4.0, original_length=8)),
     "rope-llama3": Rope(scaling=Llama3Scaling(original_length=16)),
     "alibi": Alibi(),
+    "alibi-far": Alibi(bias_max=16.0),
     "t5": T5Buckets(buckets=8, max_distance=6),
     "transformer-xl": TransformerXL(),
 }

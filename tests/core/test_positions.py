@@ -118,6 +118,26 @@ def test_alibi_values() -> None:
     assert slopes(12)[8:].tolist() == pytest.approx([0.70711, 0.35355, 0.17678, 0.08839], abs=1e-5)
 
 
+@pytest.mark.parametrize("bias_max", [4.0, 8.0, 16.0])
+@pytest.mark.parametrize("heads", range(1, 40))
+def test_alibi_slopes_as_mpt_counts_them(heads: int, bias_max: float) -> None:
+    """2^(−bias_max·i/P) for the power of two P at or above H; where P ≠ H the even i first, then the odd ones."""
+    above = 2 ** math.ceil(math.log2(heads))
+    numbers = [*range(1, above + 1)] if above == heads else [*range(2, above + 1, 2), *range(1, above + 1, 2)]
+    expected = [2 ** (-bias_max * i / above) for i in numbers[:heads]]
+    assert slopes(heads, bias_max).tolist() == pytest.approx(expected, rel=1e-12)
+    assert float(slopes(heads, bias_max).min()) == pytest.approx(2**-bias_max)
+
+
+def test_alibi_bias_max_reaches_the_scores() -> None:
+    near, far = (model(Alibi(bias_max=most), heads=4) for most in (8.0, 16.0))
+    far.load_state_dict(near.state_dict())
+    ids = torch.arange(12)[None]
+    assert not torch.allclose(near(ids), far(ids), atol=1e-3)
+    with pytest.raises(ConfigError, match="bias_max"):
+        Alibi(bias_max=0)
+
+
 @pytest.mark.parametrize("heads", range(1, 40))
 def test_alibi_slopes_are_distinct_and_fall_in_each_part(heads: int) -> None:
     below = 2 ** (heads.bit_length() - 1)

@@ -36,7 +36,7 @@ from transpect.interop import family_of, load_config, load_generation, load_mode
 from transpect.interop.family import canonical
 
 Small = Callable[..., ModelConfig]
-FAMILY = {"gpt2": "gpt2", "bert-base": "bert", "t5-small": "t5", "llama": "llama"}
+FAMILY = {"gpt2": "gpt2", "bert-base": "bert", "t5-small": "t5", "llama": "llama", "bart-base": "bart"}
 IDS = torch.randint(0, 97, (2, 9), generator=torch.Generator().manual_seed(0))
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from transpect.base.errors import CheckpointError
 from transpect.core import ModelConfig, Post, Pre, Transformer
-from transpect.core.positions import Learned, Position, Sinusoidal
+from transpect.core.positions import Learned, Position, Sinusoidal, T5Buckets
 from transpect.interop import load_model, save_model
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import canonical
@@ -191,8 +191,62 @@ NLLB: dict[str, Any] = {
     "tokenizer_class": "NllbTokenizer",
     "vocab_size": 256206,
 }
+MT5: dict[str, Any] = {
+    "architectures": ["MT5ForConditionalGeneration"],
+    "d_ff": 1024,
+    "d_kv": 64,
+    "d_model": 512,
+    "decoder_start_token_id": 0,
+    "dropout_rate": 0.1,
+    "eos_token_id": 1,
+    "feed_forward_proj": "gated-gelu",
+    "initializer_factor": 1.0,
+    "is_encoder_decoder": True,
+    "layer_norm_epsilon": 1e-06,
+    "model_type": "mt5",
+    "num_decoder_layers": 8,
+    "num_heads": 6,
+    "num_layers": 8,
+    "pad_token_id": 0,
+    "relative_attention_num_buckets": 32,
+    "tie_word_embeddings": False,
+    "tokenizer_class": "T5Tokenizer",
+    "vocab_size": 250112,
+}
+UMT5: dict[str, Any] = {
+    **MT5,
+    "architectures": ["UMT5ForConditionalGeneration"],
+    "classifier_dropout": 0.0,
+    "dense_act_fn": "gelu_new",
+    "is_gated_act": True,
+    "model_type": "umt5",
+    "output_past": True,
+    "relative_attention_max_distance": 128,
+    "scalable_attention": True,
+    "vocab_size": 256384,
+}
+LONGT5: dict[str, Any] = {
+    **MT5,
+    "architectures": ["LongT5ForConditionalGeneration"],
+    "d_ff": 2048,
+    "d_model": 768,
+    "dense_act_fn": "gelu_new",
+    "encoder_attention_type": "local",
+    "global_block_size": 16,
+    "is_gated_act": True,
+    "local_radius": 127,
+    "model_type": "longt5",
+    "n_positions": 4096,
+    "num_decoder_layers": 12,
+    "num_heads": 12,
+    "num_layers": 12,
+    "output_past": True,
+    "relative_attention_max_distance": 128,
+    "vocab_size": 32128,
+}
 BART_POSITIONS, MARIAN_POSITIONS = Learned(offset=2), Sinusoidal(halves=True)
 # the config, then: parameters as their makers count them (with no fixed table), norms, positions, activation
+T5, OWN = T5Buckets(), T5Buckets(per_layer=True)
 PUBLISHED: dict[str, tuple[dict[str, Any], int, type, bool, Position, str]] = {
     "bart-large-cnn": (BART_LARGE_CNN, 406_290_432, Post, True, BART_POSITIONS, "gelu"),
     "mbart-large-50": (MBART_50, 610_879_488, Pre, True, BART_POSITIONS, "gelu"),
@@ -206,6 +260,9 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, type, bool, Position, str]] = {
         Sinusoidal(halves=True, spread=True, offset=2),
         "relu",
     ),
+    "mt5-small": (MT5, 300_176_768, Pre, False, T5, "gelu_tanh"),
+    "umt5-small": (UMT5, 306_601_984, Pre, False, OWN, "gelu_tanh"),
+    "long-t5-local-base": (LONGT5, 222_903_552, Pre, False, T5, "gelu_tanh"),
 }
 
 
@@ -241,6 +298,8 @@ def test_a_published_config_is_the_model_that_it_is_known_to_be(name: str) -> No
         (OPUS_MT, {"decoder_vocab_size": 1000}),
         (NLLB, {"pad_token_id": None}),
         (NLLB, {"num_experts": 8}),
+        (LONGT5, {"encoder_attention_type": "transient-global"}),
+        (UMT5, {"feed_forward_proj": "gated-gated-gelu"}),
     ],
     ids=lambda value: "-".join(value) if len(value) == 1 else value["model_type"],
 )

@@ -111,8 +111,8 @@ def write_model(
     if kind.family is not None:
         table = kind.family.table(model.config)
         links = kind.family.links(model.config, ours, bare=data["architectures"][0] in kind.family.bare)
-    data = {**{name: None for name in IDS if name != "decoder_start_token_id"}, **data}
-    data |= {name: generation[name] for name in IDS if name in generation}
+    ids = {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
+    data = {**ids, **data}  # a family's own word stands: the padding's id may say where positions begin
     data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
     again = kind.read(data, lambda: [item.theirs for item in links])
     if data["model_type"] != model_type or canonical(again) != canonical(model.config):
@@ -188,6 +188,8 @@ def load_config(path: str | Path, *, allow_pickle: bool = False) -> ModelConfig:
 
 def load_generation(path: str | Path) -> dict[str, Any]:
     """How the checkpoint wants to be decoded: generation_config.json over the special ids of config.json.
+
+    The token that an encoder–decoder is forced to begin with stands in config.json where that is all there is.
 
     Raises:
         CheckpointError: no such directory, or a file that is not JSON.

@@ -29,6 +29,7 @@ class Family:
         allowed: options of which only some values can be built.
         void: options that say nothing about what the model computes.
         bare: architectures whose tensors go without the table's prefix.
+        synonyms: other names of options, and the names in `entries`.
         opens_there: False for a config that we can build and `transformers` refuses.
     """
 
@@ -40,6 +41,7 @@ class Family:
     allowed: Allowed = field(default_factory=Allowed)
     void: frozenset[str] = frozenset()
     bare: frozenset[str] = frozenset()
+    synonyms: Mapping[str, str] = field(default_factory=dict)
     opens_there: Callable[[ModelConfig], bool] = lambda config: True
 
     def read(self, data: Mapping[str, Any], tensors: Callable[[], Collection[str]] = tuple) -> ModelConfig:
@@ -54,6 +56,7 @@ class Family:
             ConfigError: values that contradict each other.
         """
         head = self.heads[self.architecture(data)]
+        data = self._renamed(data)
         defaults = {name: value for entry in self.entries for name, value in entry.defaults().items()}
         allowed = Allowed({**COMMON_ALLOWED.values, **self.allowed.values})
         unknown = data.keys() - defaults.keys() - allowed.values.keys() - self.void - COMMON_VOID
@@ -98,6 +101,16 @@ class Family:
                 f"the architecture of the family {self.model_type} must be one of {', '.join(self.heads)}", value=named
             )
         return str(named[0])
+
+    def _renamed(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same options without synonyms."""
+        renamed = {name: value for name, value in data.items() if name not in self.synonyms}
+        for other, name in self.synonyms.items():
+            if other in data and renamed.setdefault(name, data[other]) != data[other]:
+                raise CheckpointError(
+                    f"{name} and {other} mean the same option, and differ", value=[renamed[name], data[other]]
+                )
+        return renamed
 
     def links(self, config: ModelConfig, ours: Shapes, *, bare: bool) -> list[Link]:
         """Their names for our tensors of these shapes."""

@@ -13,7 +13,7 @@ from typing import Any
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import Causal, Full, Visibility, Window
-from transpect.interop.options import Entry, Options, Override, at
+from transpect.interop.options import Entry, Like, Options, Override, at
 
 __all__ = ["EveryLayer", "LastLayers", "Layers", "PerLayer", "Period", "WindowRule", "Windows", "whole"]
 
@@ -162,17 +162,24 @@ class Period(WindowRule):
         period: when absent.
         default: of ``sliding_window``.
         name: their name for the period; None where it is fixed.
+        same: another name for ``sliding_window``, which may repeat it.
     """
 
     period: int
     default: int | None = 4096
     name: str | None = None
+    same: str | None = None
 
     def defaults(self) -> Mapping[str, Any]:
-        return {"sliding_window": self.default, **({} if self.name is None else {self.name: self.period})}
+        named = {} if self.name is None else {self.name: self.period}
+        same = {} if self.same is None else {self.same: Like("sliding_window")}
+        return {"sliding_window": self.default, **named, **same}
 
     def width(self, options: Options) -> int | None:
-        return whole(options, "sliding_window")
+        width = whole(options, "sliding_window")
+        if self.same is not None and options[self.same] != width:
+            raise CheckpointError(f"sliding_window and {self.same} must be equal", value=[width, options[self.same]])
+        return width
 
     def windowed(self, options: Options, n_layers: int) -> list[bool]:
         period = None if self.name is None else whole(options, self.name)

@@ -51,13 +51,22 @@ def open_source(place: Path, *, allow_pickle: bool = False) -> Source:
 
 def _directory(folder: Path, allow_pickle: bool) -> Source:
     body = body_of(folder)
+    config = read_json(body / CONFIG)
     return Source(
         file=body / CONFIG,
-        config=read_json(body / CONFIG),
-        generation=read_json(body / GENERATION) if (body / GENERATION).is_file() else {},
+        config=config,
+        generation=read_json(body / GENERATION) if (body / GENERATION).is_file() else _forced_bos(config),
         weights=cache(lambda: _weights(body, allow_pickle)),
         pooled=read_head(folder),
     )
+
+
+def _forced_bos(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What an early config.json says about the first token to write, in either of its words."""
+    forced = config.get("forced_bos_token_id")
+    if forced is None and config.get("force_bos_token_to_be_generated"):
+        forced = config.get("bos_token_id")
+    return {} if forced is None else {"forced_bos_token_id": forced}
 
 
 def _weights(folder: Path, allow_pickle: bool) -> Weights:

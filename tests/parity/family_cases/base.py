@@ -29,6 +29,7 @@ class Case:
         row_by_row: their positions count padding, so that the right answer is each row alone without padding.
         unread: parameters of theirs that nothing reads.
         narrows: their last hidden state has been narrowed to the width of token vectors, which is the head's work here.
+        first_position: what they number the first token of a row; None where they do it themselves, by the ids.
         memory: (name in a checkpoint, name in their model), parts of names, where they differ.
     """
 
@@ -41,6 +42,7 @@ class Case:
     row_by_row: bool = False
     unread: tuple[str, ...] = ()
     narrows: bool = False
+    first_position: int | None = 0
     memory: tuple[tuple[str, str], ...] = ()
 
     def in_memory(self, name: str) -> str:

@@ -3,6 +3,15 @@
 from typing import Any
 
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma2ForTokenClassification,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Gemma3TextModel,
+    GemmaConfig,
+    GemmaForCausalLM,
+    GemmaForSequenceClassification,
     LlamaConfig,
     LlamaForCausalLM,
     LlamaForSequenceClassification,
@@ -37,10 +46,16 @@ LLAMA3 = {"factor": 4.0, "original_max_position_embeddings": 16, "low_freq_facto
 FIVE: Options = {**LLAMA, "num_hidden_layers": 5}
 LATE_WINDOWS: Options = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 3}
 FULL, SLIDING = "full_attention", "sliding_attention"
-TYPED: Options = {
-    "use_sliding_window": True,
-    "sliding_window": 7,
-    "layer_types": [SLIDING, FULL, SLIDING, SLIDING, FULL],
+TYPES = [SLIDING, FULL, SLIDING, SLIDING, FULL]
+TYPED: Options = {"use_sliding_window": True, "sliding_window": 7, "layer_types": TYPES}
+# heads of 10 numbers in a model of 48
+GEMMA: Options = {**LLAMA, "head_dim": 10, "num_key_value_heads": 3}
+GEMMA2: Options = {**GEMMA, "num_hidden_layers": 5, "sliding_window": 9, "query_pre_attn_scalar": 23}
+CAPS: Options = {"attn_logit_softcapping": 0.3, "final_logit_softcapping": 0.5}
+GEMMA3: Options = {**GEMMA2, "num_hidden_layers": 7}
+BY_TYPE: Options = {
+    FULL: {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
+    SLIDING: {"rope_type": "yarn", **YARN, "rope_theta": 300.0},
 }
 
 CASES = [
@@ -93,4 +108,57 @@ CASES = [
         Qwen3ForSequenceClassification,
         {**FIVE, **TYPED, "head_dim": 10, "num_labels": 5},
     ),
+    Case("gemma", GemmaConfig, GemmaForCausalLM, GEMMA),
+    Case(
+        "gemma-untied",
+        GemmaConfig,
+        GemmaForCausalLM,
+        {
+            **GEMMA,
+            "tie_word_embeddings": False,
+            "attention_bias": True,
+            "rms_norm_eps": 1e-2,
+            "hidden_act": "gelu",
+            "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 300.0},
+        },
+    ),
+    Case("gemma-classes", GemmaConfig, GemmaForSequenceClassification, {**GEMMA, "num_labels": 5}),
+    Case("gemma2", Gemma2Config, Gemma2ForCausalLM, {**GEMMA2, **CAPS}),
+    Case(
+        "gemma2-typed",
+        Gemma2Config,
+        Gemma2ForCausalLM,
+        {
+            **GEMMA2,
+            "layer_types": TYPES,
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+            "query_pre_attn_scalar": 10,
+            "hidden_activation": "silu",
+        },
+    ),
+    Case("gemma2-token-classes", Gemma2Config, Gemma2ForTokenClassification, {**GEMMA2, **CAPS, "num_labels": 5}),
+    Case("gemma3", Gemma3TextConfig, Gemma3ForCausalLM, GEMMA3),
+    Case(
+        "gemma3-scaled",
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        {
+            **GEMMA3,
+            "sliding_window_pattern": 3,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            "rope_theta": 1000.0,
+            "rope_local_base_freq": 50.0,
+            "final_logit_softcapping": 0.7,
+            "rms_norm_eps": 1e-2,
+        },
+    ),
+    Case(
+        "gemma3-by-type",
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        {**GEMMA2, "layer_types": TYPES, "rope_parameters": BY_TYPE, "tie_word_embeddings": False},
+    ),
+    Case("gemma3-body", Gemma3TextConfig, Gemma3TextModel, GEMMA3),
+    Case("gemma3-both-ways", Gemma3TextConfig, Gemma3TextModel, {**GEMMA3, "use_bidirectional_attention": True}),
 ]

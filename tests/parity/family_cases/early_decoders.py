@@ -1,6 +1,10 @@
 """Decoders from GPT-1 to those before Llama."""
 
 from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    BloomForSequenceClassification,
+    BloomForTokenClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
     GPT2LMHeadModel,
@@ -45,6 +49,7 @@ OPT: Options = {
     "ffn_dim": 60,
     "max_position_embeddings": 64,
 }
+BLOOM: Options = {"vocab_size": 97, "hidden_size": 48, "n_layer": 3, "n_head": 6}
 
 CASES = [
     Case("gpt2", GPT2Config, GPT2LMHeadModel, GPT2),
@@ -135,4 +140,13 @@ CASES = [
         narrows=True,
     ),
     Case("opt-classes", OPTConfig, OPTForSequenceClassification, {**OPT, "num_labels": 5}),
+    Case("bloom", BloomConfig, BloomForCausalLM, BLOOM),
+    Case(
+        "bloom-untied",
+        BloomConfig,
+        BloomForCausalLM,
+        {**BLOOM, "n_head": 3, "layer_norm_epsilon": 1e-2, "tie_word_embeddings": False},
+    ),
+    Case("bloom-classes", BloomConfig, BloomForSequenceClassification, {**BLOOM, "num_labels": 5}),
+    Case("bloom-token-classes", BloomConfig, BloomForTokenClassification, {**BLOOM, "num_labels": 5}),
 ]

@@ -7,16 +7,22 @@ from torch import nn
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    LongT5Config,
+    LongT5ForConditionalGeneration,
     M2M100Config,
     M2M100ForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
     PegasusConfig,
     PegasusForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
 )
 
 from family_cases.base import Case, Options
@@ -75,6 +81,12 @@ CASES = [
     Case("t5", T5Config, T5ForConditionalGeneration, T5),
     Case("t5-gated", T5Config, T5ForConditionalGeneration, GATED, prepare=own_head),
     Case("t5-gated-tied", T5Config, T5ForConditionalGeneration, GATED),
+    Case("mt5", MT5Config, MT5ForConditionalGeneration, {**T5, "feed_forward_proj": "gated-gelu"}, prepare=own_head),
+    Case("mt5-tied", MT5Config, MT5ForConditionalGeneration, {**T5, "feed_forward_proj": "gated-silu"}),
+    Case("umt5", UMT5Config, UMT5ForConditionalGeneration, {**GATED, "scalable_attention": True}, prepare=own_head),
+    Case("umt5-scaled", UMT5Config, UMT5ForConditionalGeneration, {**T5, "feed_forward_proj": "gated-gelu"}),
+    Case("longt5", LongT5Config, LongT5ForConditionalGeneration, {**T5, "local_radius": 6}),
+    Case("longt5-gated", LongT5Config, LongT5ForConditionalGeneration, {**GATED, "local_radius": 1}, prepare=own_head),
     like_bart("bart", BartConfig, BartForConditionalGeneration),
     like_bart(
         "bart-scaled",

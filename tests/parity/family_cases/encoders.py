@@ -1,14 +1,43 @@
 """Encoders."""
 
+from typing import Any
+
+from torch import nn
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    AlbertModel,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
+    CamembertConfig,
+    CamembertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    DistilBertForSequenceClassification,
+    DistilBertForTokenClassification,
+    DistilBertModel,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    ElectraForSequenceClassification,
+    ElectraForTokenClassification,
+    ElectraModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+    RobertaForTokenClassification,
+    RobertaModel,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+    XLMRobertaForSequenceClassification,
 )
 
-from family_cases.base import Case, Options
+from family_cases.base import PAD, Case, Options
 
 BERT: Options = {
     "vocab_size": 97,
@@ -19,6 +48,31 @@ BERT: Options = {
     "max_position_embeddings": 64,
     "type_vocab_size": 3,
 }
+UNTIED: Options = {"hidden_act": "relu", "tie_word_embeddings": False, "layer_norm_eps": 1e-2}
+ROBERTA: Options = {**BERT, "max_position_embeddings": 64 + PAD + 1}
+DISTILBERT: Options = {
+    "vocab_size": 97,
+    "dim": 48,
+    "n_layers": 3,
+    "n_heads": 3,
+    "hidden_dim": 60,
+    "max_position_embeddings": 64,
+}
+ELECTRA: Options = {**BERT, "embedding_size": 20}
+ALBERT: Options = {**ELECTRA, "num_hidden_layers": 6, "num_hidden_groups": 2}
+CLASSES: Options = {"num_labels": 5}
+
+
+def without_pooler(model: type[nn.Module]) -> type[nn.Module]:
+    """The base model as `transformers` builds it inside heads that need no pooler."""
+
+    class Bare(model):  # type: ignore[valid-type,misc]
+        def __init__(self, config: Any) -> None:
+            super().__init__(config, add_pooling_layer=False)
+
+    Bare.__name__ = model.__name__
+    return Bare
+
 
 CASES = [
     Case("bert", BertConfig, BertForMaskedLM, BERT),
@@ -26,10 +80,71 @@ CASES = [
         "bert-untied",
         BertConfig,
         BertForMaskedLM,
-        {**BERT, "hidden_act": "relu", "tie_word_embeddings": False, "layer_norm_eps": 1e-2},
+        {**BERT, **UNTIED},
         unread=("cls.predictions.bias",),  # a second one
     ),
     Case("bert-pooler", BertConfig, BertModel, BERT),
-    Case("bert-classes", BertConfig, BertForSequenceClassification, {**BERT, "num_labels": 5}),
-    Case("bert-token-classes", BertConfig, BertForTokenClassification, {**BERT, "num_labels": 5}),
+    Case("bert-no-pooler", BertConfig, without_pooler(BertModel), BERT),
+    Case("bert-classes", BertConfig, BertForSequenceClassification, {**BERT, **CLASSES}),
+    Case("bert-token-classes", BertConfig, BertForTokenClassification, {**BERT, **CLASSES}),
+    Case("roberta", RobertaConfig, RobertaForMaskedLM, ROBERTA, first_position=None),
+    Case(
+        "roberta-untied",
+        RobertaConfig,
+        RobertaForMaskedLM,
+        {**ROBERTA, **UNTIED, "max_position_embeddings": 50 + PAD},
+        unread=("lm_head.bias",),
+        first_position=PAD + 1,
+    ),
+    Case("roberta-pooler", RobertaConfig, RobertaModel, ROBERTA, first_position=None),
+    Case("roberta-no-pooler", RobertaConfig, without_pooler(RobertaModel), ROBERTA, first_position=None),
+    Case(
+        "roberta-classes", RobertaConfig, RobertaForSequenceClassification, {**ROBERTA, **CLASSES}, first_position=None
+    ),
+    Case(
+        "roberta-token-classes",
+        RobertaConfig,
+        RobertaForTokenClassification,
+        {**ROBERTA, **CLASSES},
+        first_position=None,
+    ),
+    Case("xlm-roberta", XLMRobertaConfig, XLMRobertaForMaskedLM, ROBERTA, first_position=None),
+    Case(
+        "xlm-roberta-classes",
+        XLMRobertaConfig,
+        XLMRobertaForSequenceClassification,
+        {**ROBERTA, **CLASSES},
+        first_position=None,
+    ),
+    Case("camembert", CamembertConfig, CamembertForMaskedLM, ROBERTA, first_position=None),
+    Case("distilbert", DistilBertConfig, DistilBertForMaskedLM, DISTILBERT),
+    Case(
+        "distilbert-untied",
+        DistilBertConfig,
+        DistilBertForMaskedLM,
+        {**DISTILBERT, "activation": "relu", "tie_word_embeddings": False, "sinusoidal_pos_embds": True},
+    ),
+    Case("distilbert-base", DistilBertConfig, DistilBertModel, DISTILBERT),
+    Case("distilbert-classes", DistilBertConfig, DistilBertForSequenceClassification, {**DISTILBERT, **CLASSES}),
+    Case("distilbert-token-classes", DistilBertConfig, DistilBertForTokenClassification, {**DISTILBERT, **CLASSES}),
+    Case("electra", ElectraConfig, ElectraForPreTraining, {**ELECTRA, "hidden_act": "relu"}),
+    Case("electra-generator", ElectraConfig, ElectraForMaskedLM, ELECTRA),
+    Case("electra-untied", ElectraConfig, ElectraForMaskedLM, {**ELECTRA, **UNTIED}),
+    Case("electra-same-width", ElectraConfig, ElectraForPreTraining, {**ELECTRA, "embedding_size": 48}),
+    Case("electra-base", ElectraConfig, ElectraModel, ELECTRA),
+    Case("electra-classes", ElectraConfig, ElectraForSequenceClassification, {**ELECTRA, **CLASSES}),
+    Case("electra-token-classes", ElectraConfig, ElectraForTokenClassification, {**ELECTRA, **CLASSES}),
+    Case("albert", AlbertConfig, AlbertForMaskedLM, ALBERT),
+    Case(
+        "albert-untied",
+        AlbertConfig,
+        AlbertForMaskedLM,
+        {**ALBERT, **UNTIED, "num_hidden_groups": 1},
+        unread=("predictions.bias",),
+    ),
+    Case("albert-same-width", AlbertConfig, AlbertForMaskedLM, {**ALBERT, "embedding_size": 48}),
+    Case("albert-pooler", AlbertConfig, AlbertModel, ALBERT),
+    Case("albert-no-pooler", AlbertConfig, without_pooler(AlbertModel), ALBERT),
+    Case("albert-classes", AlbertConfig, AlbertForSequenceClassification, {**ALBERT, **CLASSES}),
+    Case("albert-token-classes", AlbertConfig, AlbertForTokenClassification, {**ALBERT, **CLASSES}),
 ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from transpect.base.checks import above, at_least
 from transpect.core.context import Tags
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, distances
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, distances
 
 
 @dataclass(frozen=True)
@@ -20,31 +20,73 @@ class T5Buckets(Position, kind="t5"):
     Attributes:
         buckets: how many; half of them are exact in a causal stack, a quarter each way in one that looks ahead.
         max_distance: from here on all distances share the last bucket.
+        per_layer: each layer has a table of its own (UMT5, Chung et al. 2023, §3).
     """
 
     buckets: int = 32
     max_distance: int = 128
+    per_layer: bool = False
 
     def build(self, dims: Dims) -> PositionModule:
         exact = self.buckets // (4 if dims.looks_ahead else 2)
         at_least("T5Buckets.buckets", self.buckets, 4 if dims.looks_ahead else 2)
         above("T5Buckets.max_distance", self.max_distance, exact)
-        return T5Module(self.buckets, self.max_distance, dims.n_heads, dims.looks_ahead)
+        return (OwnTables if self.per_layer else SharedTable)(self, dims)
 
 
-class T5Module(PositionModule):
-    def __init__(self, buckets: int, max_distance: int, n_heads: int, both_ways: bool) -> None:
+class _Buckets(PositionModule):
+    """A child says where the table is."""
+
+    def __init__(self, options: T5Buckets, dims: Dims) -> None:
         super().__init__()
-        self.buckets, self.max_distance, self.both_ways = buckets, max_distance, both_ways
-        self.table = nn.Embedding(buckets, n_heads)
+        self.buckets, self.max_distance = options.buckets, options.max_distance
+        self.n_heads, self.both_ways = dims.n_heads, dims.looks_ahead
+
+    def index(self, query: Tags, key: Tags) -> Tensor:
+        """The bucket of each query and key, [B|1, T, S]."""
+        return bucket(-distances(query, key), self.buckets, self.max_distance, both_ways=self.both_ways)
+
+
+class SharedTable(_Buckets):
+    def __init__(self, options: T5Buckets, dims: Dims) -> None:
+        super().__init__(options, dims)
+        self.table = nn.Embedding(self.buckets, self.n_heads)
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        index = bucket(-distances(query, key), self.buckets, self.max_distance, both_ways=self.both_ways)
         geometry = Geometry()
-        geometry.bias = (
-            self.table(index).movedim(-1, 1).contiguous()
-        )  # fused kernels want S last; [B|1, T, S, H] -> [B|1, H, T, S]
+        geometry.bias = _bias(self.table, self.index(query, key))
         return geometry
+
+
+class OwnTables(_Buckets):
+    def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
+        return BucketGeometry(self.index(query, key))
+
+    def relation(self) -> Relation:
+        return BucketRelation(self.buckets, self.n_heads)
+
+
+class BucketGeometry(Geometry):
+    """``index`` [B|1, T, S] says the bucket."""
+
+    def __init__(self, index: Tensor) -> None:
+        self.index = index
+
+
+class BucketRelation(Relation):
+    def __init__(self, buckets: int, n_heads: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(buckets, n_heads)
+
+    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Tensor | None]:
+        assert isinstance(geometry, BucketGeometry)
+        return query, _bias(self.table, geometry.index)
+
+
+def _bias(table: nn.Embedding, index: Tensor) -> Tensor:
+    """[B|1, T, S] -> [B|1, H, T, S]; fused kernels want S last."""
+    bias: Tensor = table(index)  # [B|1, T, S, H]
+    return bias.movedim(-1, 1).contiguous()
 
 
 def bucket(relative: Tensor, buckets: int, max_distance: int, *, both_ways: bool) -> Tensor:

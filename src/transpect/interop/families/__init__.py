@@ -1,8 +1,12 @@
 """One file a family; a new one is a file with a table, and a row here."""
 
 from transpect.interop.families import (
+    albert,
     bart,
     bert,
+    bloom,
+    distilbert,
+    electra,
     gemma,
     gemma2,
     gemma3,
@@ -10,14 +14,19 @@ from transpect.interop.families import (
     gpt_neox,
     gptj,
     llama,
+    longt5,
     m2m_100,
     marian,
     mbart,
+    mpt,
+    mt5,
     opt,
     pegasus,
     qwen2,
     qwen3,
+    roberta,
     t5,
+    umt5,
 )
 from transpect.interop.family import Family
 
@@ -34,6 +43,9 @@ FAMILIES: dict[str, Family] = {
         marian.FAMILY,
         pegasus.FAMILY,
         m2m_100.FAMILY,
+        mt5.FAMILY,
+        umt5.FAMILY,
+        longt5.FAMILY,
         gptj.FAMILY,
         qwen2.FAMILY,
         qwen3.FAMILY,
@@ -41,5 +53,11 @@ FAMILIES: dict[str, Family] = {
         gemma.FAMILY,
         gemma2.FAMILY,
         gemma3.FAMILY,
+        *roberta.FAMILIES,
+        distilbert.FAMILY,
+        electra.FAMILY,
+        albert.FAMILY,
+        bloom.FAMILY,
+        mpt.FAMILY,
     )
 }

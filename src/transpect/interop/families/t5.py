@@ -1,7 +1,10 @@
-"""T5 (Raffel et al. 2020) and T5 v1.1: relative buckets, RMSNorm before the branches, no scale on the scores."""
+"""T5 (Raffel et al. 2020) and T5 v1.1: relative buckets, RMSNorm before the branches, no scale on the scores.
+
+`family` makes the relatives, too, which differ in little.
+"""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transpect.base.codec import Data
@@ -14,6 +17,8 @@ from transpect.core import (
     ModelConfig,
     RMSNorm,
     StackConfig,
+    Visibility,
+    Window,
     XavierInit,
 )
 from transpect.core.positions import T5Buckets
@@ -25,10 +30,47 @@ CROSSING = (("self",), ("cross",), ("ffn",))
 SIDES = ("encoder", "decoder")
 ATTENTION = AttentionConfig(n_heads=8, head_dim=64, qkv_bias=False, out_bias=False, scale=1.0)
 
+DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 32128,
+    "d_model": 512,
+    "n_positions": 512,
+    "num_layers": 6,
+    "num_decoder_layers": Like("num_layers"),
+    "num_heads": 8,
+    "d_kv": 64,
+    "d_ff": 2048,
+    "feed_forward_proj": "relu",
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "layer_norm_epsilon": 1e-6,
+    "dropout_rate": 0.1,
+}
+
 
 def both(place: str) -> tuple[str, ...]:
     """The place in either tower."""
     return tuple(f"{side}.{place}" for side in SIDES)
+
+
+PLACES: Mapping[str, str | tuple[str, ...]] = {
+    "vocab_size": "vocab_size",
+    "d_model": "d_model",
+    "n_positions": "context_length",
+    "num_layers": "encoder.n_layers",
+    "num_decoder_layers": "decoder.n_layers",
+    "num_heads": both("attention.n_heads"),
+    "d_kv": both("attention.head_dim"),
+    "d_ff": both("ffn.d_ff"),
+    "relative_attention_num_buckets": both("positions.buckets"),
+    "relative_attention_max_distance": both("positions.max_distance"),
+    "layer_norm_epsilon": both("norm.eps"),
+    "dropout_rate": ("embedding.dropout", *both("dropout"), *both("attention.dropout"), *both("ffn.dropout")),
+}
+
+
+def local(config: ModelConfig, side: str) -> str:
+    """The name of self-attention, which says in LongT5 that it is local."""
+    return "LocalSelfAttention" if isinstance(config.towers[side].visibility, Window) else "SelfAttention"
 
 
 def table(config: ModelConfig) -> Table:
@@ -36,14 +78,12 @@ def table(config: ModelConfig) -> Table:
     assert config.decoder is not None
     gated = config.decoder.ffn.kind == "glu"
     tied = isinstance(config.head, CausalLM) and config.head.tied
+    own = isinstance(config.decoder.positions, T5Buckets) and config.decoder.positions.per_layer
     rows = [Row("shared.*", "token.*")]
     for side, branches in (("encoder", ("self", "ffn")), ("decoder", ("self", "cross", "ffn"))):
-        rows.append(
-            Row(
-                f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.*",
-                f"towers.{side}.stack.positions.table.*",
-            )
-        )
+        bias = f"{side}.block.{'#' if own else '0'}.layer.0.{local(config, side)}.relative_attention_bias.*"
+        of_layer, of_stack = f"{branch(side, 'self')}.body.relation.table.*", f"towers.{side}.stack.positions.table.*"
+        rows.append(Row(bias, of_layer if own else of_stack))
         for place, name in enumerate(branches):
             there, here = f"{side}.block.#.layer.{place}", branch(side, name)
             rows.append(Row(f"{there}.layer_norm.*", f"{here}.before.*"))
@@ -51,7 +91,7 @@ def table(config: ModelConfig) -> Table:
                 up = "wi_1" if gated else "wi"
                 names = {f"DenseReluDense.{up}": "up", "DenseReluDense.wi_0": "gate", "DenseReluDense.wo": "down"}
             else:
-                module = "EncDecAttention" if name == "cross" else "SelfAttention"
+                module = "EncDecAttention" if name == "cross" else local(config, side)
                 names = {f"{module}.{p[0]}": p for p in ("query", "key", "value", "out")}
             rows += [Row(f"{there}.{theirs}.*", f"{here}.body.{ours}.*") for theirs, ours in names.items()]
         rows.append(Row(f"{side}.final_layer_norm.*", f"towers.{side}.stack.final_norm.*"))
@@ -69,8 +109,10 @@ def table(config: ModelConfig) -> Table:
 class FeedForwardKind(Entry):
     """``relu`` or ``gated-gelu``, whose gelu is the tanh form; two derived options may repeat it."""
 
+    default: str = "relu"
+
     def defaults(self) -> Mapping[str, Any]:
-        return {"feed_forward_proj": "relu", "dense_act_fn": None, "is_gated_act": None}
+        return {"feed_forward_proj": self.default, "dense_act_fn": None, "is_gated_act": None}
 
     def read(self, options: Options) -> Iterable[Override]:
         named = options["feed_forward_proj"]
@@ -102,13 +144,18 @@ class Tying(Entry):
 
     Versions of `transformers` from 5 on write ``tie_word_embeddings: true`` for both and say by
     ``scale_decoder_outputs`` which of them it is; a v1.1 head is then tied exactly where the checkpoint has none.
+
+    Attributes:
+        scales: False for mT5, which is always as v1.1.
     """
+
+    scales: bool = True
 
     def defaults(self) -> Mapping[str, Any]:
         return {"tie_word_embeddings": True, "scale_decoder_outputs": None}
 
     def read(self, options: Options) -> Iterable[Override]:
-        tied, scaled = options["tie_word_embeddings"], options["scale_decoder_outputs"]
+        tied, scaled = options["tie_word_embeddings"], options["scale_decoder_outputs"] if self.scales else False
         if tied and scaled is False:
             tied = "lm_head.weight" not in options.tensors()
             return [("head.tied", tied), ("head.rescaled", False)]
@@ -118,58 +165,74 @@ class Tying(Entry):
         tied, scaled = at(ours, "head.tied"), at(ours, "head.rescaled")
         if scaled and not tied:
             raise CheckpointError("only a tied head is rescaled")
-        return {"tie_word_embeddings": tied} | ({} if tied == scaled else {"scale_decoder_outputs": scaled})
+        if scaled and not self.scales:
+            raise CheckpointError("the head is not rescaled in this family")
+        return {"tie_word_embeddings": tied} | (
+            {} if tied == scaled or not self.scales else {"scale_decoder_outputs": scaled}
+        )
 
 
-FAMILY = Family(
-    model_type="t5",
-    table=table,
-    template=ModelConfig(
-        vocab_size=32128,
-        d_model=512,
-        context_length=512,
-        encoder=StackConfig(
-            n_layers=6,
-            attention=ATTENTION,
-            ffn=Mlp(bias=False),
-            norm=RMSNorm(),
-            positions=T5Buckets(),
-            visibility=Full(),
+FULL, TYING = Full(), Tying()
+
+
+def family(
+    model_type: str,
+    architectures: tuple[str, ...],
+    *,
+    defaults: Mapping[str, Any] = {},
+    per_layer: bool = False,
+    visibility: Visibility = FULL,
+    tying: Entry = TYING,
+    entries: tuple[Entry, ...] = (),
+    allowed: Mapping[str, tuple[Any, ...]] = {},
+    void: str = "",
+) -> Family:
+    """T5 or a relative.
+
+    Args:
+        model_type: in config.json.
+        architectures: of the language model, by all its names.
+        defaults: of config.json, where they differ from T5's.
+        per_layer: whether each layer has a table of positions of its own.
+        visibility: who sees whom in the encoder.
+        tying: how config.json says what the head is.
+        entries: further options.
+        allowed: further options of which only some values can be built.
+        void: further options that say nothing.
+    """
+    usual: dict[str, Any] = {**DEFAULTS, **defaults}
+    stack = StackConfig(
+        n_layers=6,
+        attention=ATTENTION,
+        ffn=Mlp(bias=False),
+        norm=RMSNorm(),
+        positions=T5Buckets(per_layer=per_layer),
+    )
+    return Family(
+        model_type=model_type,
+        table=table,
+        template=ModelConfig(
+            vocab_size=32128,
+            d_model=512,
+            context_length=512,
+            encoder=replace(stack, visibility=visibility),
+            decoder=replace(stack, steps=CROSSING),
+            init=XavierInit(),
         ),
-        decoder=StackConfig(
-            n_layers=6,
-            attention=ATTENTION,
-            ffn=Mlp(bias=False),
-            steps=CROSSING,
-            norm=RMSNorm(),
-            positions=T5Buckets(),
+        heads={name: CausalLM(rescaled=True) for name in architectures},
+        entries=(
+            *(Key(name, places, usual[name]) for name, places in PLACES.items()),
+            FeedForwardKind(usual["feed_forward_proj"]),
+            tying,
+            *entries,
         ),
-        init=XavierInit(),
-    ),
-    heads={
-        "T5ForConditionalGeneration": CausalLM(rescaled=True),
-        "T5WithLMHeadModel": CausalLM(rescaled=True),  # its name in early checkpoints
-    },
-    entries=(
-        Key("vocab_size", "vocab_size", 32128),
-        Key("d_model", "d_model", 512),
-        Key("n_positions", "context_length", 512),
-        Key("num_layers", "encoder.n_layers", 6),
-        Key("num_decoder_layers", "decoder.n_layers", Like("num_layers")),
-        Key("num_heads", both("attention.n_heads"), 8),
-        Key("d_kv", both("attention.head_dim"), 64),
-        Key("d_ff", both("ffn.d_ff"), 2048),
-        FeedForwardKind(),
-        Key("relative_attention_num_buckets", both("positions.buckets"), 32),
-        Key("relative_attention_max_distance", both("positions.max_distance"), 128),
-        Key("layer_norm_epsilon", both("norm.eps"), 1e-6),
-        Key(
-            "dropout_rate",
-            ("embedding.dropout", *both("dropout"), *both("attention.dropout"), *both("ffn.dropout")),
-            0.1,
-        ),
-        Tying(),
-    ),
-    allowed=Allowed({"is_encoder_decoder": (True,)}),
-    void=words("initializer_factor classifier_dropout"),
+        allowed=Allowed({"is_encoder_decoder": (True,), **allowed}),
+        void=words(f"initializer_factor classifier_dropout {void}"),
+    )
+
+
+FAMILY = family(
+    "t5",
+    # the second is its name in early checkpoints, the third has all that a tied head needs
+    ("T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"),
 )
