@@ -92,7 +92,8 @@ class LanguageModel:
     @property
     def defaults(self) -> Defaults:
         """How text is written where the caller says nothing."""
-        return Defaults.read(self.generation, eos_id=self.tokenizer.eos_id)
+        writes_after = ("forced_bos_token_id",) if self.model.config.kind == "encoder-decoder" else ()
+        return Defaults.read(self.generation, eos_id=self.tokenizer.eos_id, done=writes_after)
 
     @property
     def device(self) -> torch.device:
@@ -250,7 +251,7 @@ class LanguageModel:
     def _ids(self, prompt: Prompt, around: Prompts) -> tuple[list[int], list[int] | None]:
         """What the decoder begins with, and what the encoder reads."""
         if self.model.config.kind == "encoder-decoder":
-            return [around.decoder_start()], around.source(prompt) if isinstance(prompt, str) else _numbers(prompt)
+            return around.decoder_prompt(), around.source(prompt) if isinstance(prompt, str) else _numbers(prompt)
         return around.prompt(prompt) if isinstance(prompt, str) else _numbers(prompt) or [around.begin()], None
 
     def _whole(self, text: Prompt) -> list[int]:

@@ -10,7 +10,7 @@ others: that 50 is a part of what ``do_sample: true`` means.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -65,12 +65,13 @@ class Defaults:
     max_length: int | None = None
 
     @classmethod
-    def read(cls, generation: Mapping[str, Any], *, eos_id: int | None = None) -> Defaults:
+    def read(cls, generation: Mapping[str, Any], *, eos_id: int | None = None, done: Collection[str] = ()) -> Defaults:
         """Take the defaults from a ``generation_config.json``.
 
         Args:
             generation: its entries.
             eos_id: what ends an output where the file does not say it.
+            done: entries that somebody else sees to (`Prompts`).
 
         Raises:
             GenerationError: a value outside its range.
@@ -92,7 +93,7 @@ class Defaults:
         elif temperature not in (0, 1):
             _warn(f"temperature={temperature} without do_sample=true, which means greedy decoding", "temperature")
         for key, neutral in _NEUTRAL.items():
-            if key in found and found[key] not in neutral:
+            if key in found and key not in done and found[key] not in neutral:
                 _warn(f"{key}={found[key]!r}, which is not done here and changes nothing", key)
         if "max_new_tokens" not in asked and asked.get("min_new_tokens", 0) > GenerationParams.max_new_tokens:
             asked["max_new_tokens"] = asked["min_new_tokens"]

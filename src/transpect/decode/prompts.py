@@ -5,7 +5,8 @@ Ids that a caller gives are never touched. To texts this is added, and exactly o
 - *Decoder*: a start token where the tokenizer's own rule puts a BOS, or where the checkpoint asks for one by
   ``prompt_start_token_id`` in its ``generation_config.json`` (for models that were trained on documents that begin so).
 - *Encoder–decoder*: the source ends with EOS, by the tokenizer's own rule or put there, as in training; the decoder
-  begins with ``decoder_start_token_id``.
+  begins with ``decoder_start_token_id``, and goes on with ``forced_bos_token_id`` where the checkpoint has one (BART's
+  BOS, the target language of mBART, M2M-100 and NLLB).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Prompts:
         """The token to begin with where there is nothing else: the start token, a BOS, or an EOS."""
         self.end: Final = _first(tokenizer.eos_id, eos)
         self._decoder_start = _first(generation.get("decoder_start_token_id"), self.anchor)
+        self._forced: int | None = generation.get("forced_bos_token_id")
 
     def prompt(self, text: str) -> list[int]:
         """Ids for a decoder to continue. Special tokens spelled in the text count as such.
@@ -81,6 +83,18 @@ class Prompts:
                 remedy='Add "decoder_start_token_id" to generation_config.json.',
             )
         return self._decoder_start
+
+    def decoder_prompt(self) -> list[int]:
+        """All that the decoder of an encoder–decoder begins with; what it writes comes after.
+
+        Raises:
+            GenerationError: as `decoder_start`; a forced token that is no single id.
+        """
+        if self._forced is None:
+            return [self.decoder_start()]
+        if not isinstance(self._forced, int) or isinstance(self._forced, bool):
+            raise GenerationError("forced_bos_token_id must be one id", value=self._forced)
+        return [self.decoder_start(), self._forced]
 
     @cached_property
     def _source_frame(self) -> Frame:

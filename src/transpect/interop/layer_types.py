@@ -201,11 +201,13 @@ class Windows(PerLayer):
         typed: whether the family knows ``layer_types``.
         both_ways: whether it knows ``use_bidirectional_attention``: all is seen, and a window of w tokens becomes w/2
             to either side (Gemma 3).
+        encoder: whether that is so in any case (ModernBERT).
     """
 
     rule: WindowRule
     typed: bool = True
     both_ways: bool = False
+    encoder: bool = False
 
     def defaults(self) -> Mapping[str, Any]:
         typed = {"layer_types": None} if self.typed else {}
@@ -232,7 +234,7 @@ class Windows(PerLayer):
 
     def read(self, options: Options, n_layers: int) -> list[Data]:
         windowed, width = self.windowed(options, n_layers), self.rule.width(options)
-        both_ways = self.both_ways and bool(options[BOTH_WAYS])
+        both_ways = self.encoder or (self.both_ways and bool(options[BOTH_WAYS]))
         wide: Visibility = Full() if both_ways else Causal()
         near = wide
         if width is not None:
@@ -249,7 +251,8 @@ class Windows(PerLayer):
         said: dict[str, Any] = {}
         if self.both_ways:
             said[BOTH_WAYS] = any(rule["kind"] == Full.kind or rule.get("both_ways") for rule in rules)
-            width = 2 * (width - 1) if said[BOTH_WAYS] and width is not None else width
+        if width is not None and (self.encoder or said.get(BOTH_WAYS)):
+            width = 2 * (width - 1)
         if self.typed:
             said["layer_types"] = [SLIDING if is_windowed else FULL for is_windowed in windowed]
         return {**said, **self.rule.write(windowed, width)}

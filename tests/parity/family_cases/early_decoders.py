@@ -15,6 +15,10 @@ from transformers import (
     GPTNeoXForCausalLM,
     GPTNeoXForSequenceClassification,
     GPTNeoXForTokenClassification,
+    MptConfig,
+    MptForCausalLM,
+    MptForSequenceClassification,
+    MptForTokenClassification,
     OPTConfig,
     OPTForCausalLM,
     OPTForSequenceClassification,
@@ -50,6 +54,7 @@ OPT: Options = {
     "max_position_embeddings": 64,
 }
 BLOOM: Options = {"vocab_size": 97, "hidden_size": 48, "n_layer": 3, "n_head": 6}
+MPT: Options = {"vocab_size": 97, "d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 64}
 
 CASES = [
     Case("gpt2", GPT2Config, GPT2LMHeadModel, GPT2),
@@ -149,4 +154,13 @@ CASES = [
     ),
     Case("bloom-classes", BloomConfig, BloomForSequenceClassification, {**BLOOM, "num_labels": 5}),
     Case("bloom-token-classes", BloomConfig, BloomForTokenClassification, {**BLOOM, "num_labels": 5}),
+    Case("mpt", MptConfig, MptForCausalLM, MPT),
+    Case(
+        "mpt-clipped",
+        MptConfig,
+        MptForCausalLM,
+        {**MPT, "n_heads": 3, "layer_norm_epsilon": 1e-2, "attn_config": {"clip_qkv": 0.3, "softmax_scale": 0.5}},
+    ),
+    Case("mpt-classes", MptConfig, MptForSequenceClassification, {**MPT, "num_labels": 5}),
+    Case("mpt-token-classes", MptConfig, MptForTokenClassification, {**MPT, "num_labels": 5}),
 ]

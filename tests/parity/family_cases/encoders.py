@@ -27,6 +27,11 @@ from transformers import (
     ElectraForSequenceClassification,
     ElectraForTokenClassification,
     ElectraModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+    ModernBertForTokenClassification,
+    ModernBertModel,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
@@ -60,6 +65,32 @@ DISTILBERT: Options = {
 }
 ELECTRA: Options = {**BERT, "embedding_size": 20}
 ALBERT: Options = {**ELECTRA, "num_hidden_layers": 6, "num_hidden_groups": 2}
+MODERN: Options = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 3,
+    "intermediate_size": 60,
+    "max_position_embeddings": 64,
+    "local_attention": 10,
+    "cls_token_id": None,
+    "sep_token_id": None,
+}
+MODERN_ODD: Options = {
+    **MODERN,
+    "layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    },
+    "hidden_activation": "silu",
+    "attention_bias": True,
+    "mlp_bias": True,
+    "norm_bias": True,
+    "norm_eps": 1e-2,
+    "classifier_bias": True,
+    "classifier_activation": "relu",
+}
 CLASSES: Options = {"num_labels": 5}
 
 
@@ -147,4 +178,32 @@ CASES = [
     Case("albert-no-pooler", AlbertConfig, without_pooler(AlbertModel), ALBERT),
     Case("albert-classes", AlbertConfig, AlbertForSequenceClassification, {**ALBERT, **CLASSES}),
     Case("albert-token-classes", AlbertConfig, AlbertForTokenClassification, {**ALBERT, **CLASSES}),
+    Case("modernbert", ModernBertConfig, ModernBertForMaskedLM, MODERN),
+    Case(
+        "modernbert-odd",
+        ModernBertConfig,
+        ModernBertForMaskedLM,
+        {**MODERN_ODD, "decoder_bias": False, "tie_word_embeddings": False},
+    ),
+    Case(
+        "modernbert-thetas",
+        ModernBertConfig,
+        ModernBertForMaskedLM,
+        {
+            **MODERN,
+            "global_attn_every_n_layers": 2,
+            "global_rope_theta": 5000.0,
+            "local_rope_theta": 20.0,
+            "local_attention": 7,
+        },
+    ),
+    Case("modernbert-base", ModernBertConfig, ModernBertModel, MODERN),
+    Case("modernbert-classes", ModernBertConfig, ModernBertForSequenceClassification, {**MODERN_ODD, **CLASSES}),
+    Case(
+        "modernbert-classes-mean",
+        ModernBertConfig,
+        ModernBertForSequenceClassification,
+        {**MODERN, **CLASSES, "classifier_pooling": "mean"},
+    ),
+    Case("modernbert-token-classes", ModernBertConfig, ModernBertForTokenClassification, {**MODERN_ODD, **CLASSES}),
 ]
