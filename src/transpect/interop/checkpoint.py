@@ -46,7 +46,17 @@ __all__ = [
 
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 # what a checkpoint's own files are called; all else in a directory is somebody else's and stays
-OWN = (CONFIG, GENERATION, "*.safetensors", "*.safetensors.index.json", "pytorch_model*", MODULES, "1_Pooling")
+OWN = (
+    CONFIG,
+    GENERATION,
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*",
+    "*.onnx",
+    "*.onnx_data",
+    MODULES,
+    "1_Pooling",
+)
 
 
 def family_of(config: ModelConfig) -> str:
