@@ -240,7 +240,20 @@ def _replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        _settle(path.parent)
     except OSError as error:
         raise CheckpointError(f"can't write here: {error}", value=path) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink()
+
+
+def _settle(folder: Path) -> None:
+    """Make sure that a renamed file keeps its name through a loss of power."""
+    if os.name == "nt":  # a directory can't be opened there, and renames are journalled
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
