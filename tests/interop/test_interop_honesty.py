@@ -49,13 +49,12 @@ def message(folder: Path) -> str:
 
 
 def test_the_editor_of_these_tests_changes_nothing_by_itself(saved: Callable[..., Path], small: Small) -> None:
-    """Its files are the library's own, not aligned as ours are: they are copied and compute the same bits."""
+    """Its files are the library's own, not aligned as ours are."""
     for name in ("gpt2", "bert-base", "t5-small", "llama", "gpt1"):
         twin = Transformer(small(name)).state_dict()
         read = load_model(saved(name)).state_dict()
         assert read.keys() == twin.keys()
         assert all(torch.equal(read[key], twin[key]) for key in twin)
-        assert all(tensor.data_ptr() % 64 == 0 for tensor in read.values())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

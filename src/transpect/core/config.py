@@ -29,6 +29,8 @@ class ModelConfig:
         decoder: the tower that writes.
         head: what stands at the end of the last tower.
         init: how weights start.
+        family: what others call this kind of model (``model_type``), where it came from somebody's checkpoint; it is
+            saved as that again, and nothing is computed by it.
     """
 
     vocab_size: int
@@ -39,6 +41,7 @@ class ModelConfig:
     decoder: StackConfig | None = None
     head: Head = field(default_factory=CausalLM)
     init: Initialization = field(default_factory=NormalInit)
+    family: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "d_model", "context_length"):

@@ -46,7 +46,17 @@ __all__ = [
 
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 # what a checkpoint's own files are called; all else in a directory is somebody else's and stays
-OWN = (CONFIG, GENERATION, "*.safetensors", "*.safetensors.index.json", "pytorch_model*", MODULES, "1_Pooling")
+OWN = (
+    CONFIG,
+    GENERATION,
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*",
+    "*.onnx",
+    "*.onnx_data",
+    MODULES,
+    "1_Pooling",
+)
 
 
 def family_of(config: ModelConfig) -> str:
@@ -239,12 +249,13 @@ def _read(source: Source) -> tuple[_Kind, ModelConfig]:
 
 
 def _as_family(config: ModelConfig) -> tuple[_Kind, Data]:
-    for family in FAMILIES.values():
+    candidates = sorted(FAMILIES.values(), key=lambda family: family.model_type != config.family)  # its own first
+    for family in candidates:
         data = family.write(config)
         if data is not None:
             return _Kind(family), data
     if isinstance(config.head, Pooled) and sayable(config.head):
-        for family in FAMILIES.values():
+        for family in candidates:
             for head in family.heads.values():
                 data = family.write(replace(config, head=head)) if isinstance(head, Pooled) else None
                 if data is not None:

@@ -21,7 +21,40 @@ from pathlib import Path
 
 from transpect.base.errors import CheckpointError
 
-__all__ = ["atomic_directory", "settled"]
+__all__ = ["atomic_directory", "atomic_file", "settled"]
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Give the name of a file to write; when the block ends without an error, it takes the name ``path``.
+
+    It is called as ``path`` is and stands in a hidden directory beside it; what else is written there (numbers that a
+    format keeps in a second file) takes its place beside ``path`` first.
+
+    Raises:
+        CheckpointError: it can't be written, or ``path`` is a directory.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise CheckpointError("a file is to be written, and this is a directory", value=target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_away(target)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.tmp-", dir=target.parent))
+    except OSError as error:
+        raise CheckpointError(f"can't write here: {error}", value=target) from error
+    try:
+        yield staging / target.name
+        _sync_tree(staging)
+        beside = sorted(staging.iterdir(), key=lambda file: file.name == target.name)
+        for file in beside:
+            file.chmod(0o666 & ~_umask())
+            file.replace(target.parent / file.name)
+        _sync(target.parent)
+    except OSError as error:
+        raise CheckpointError(f"can't write the checkpoint: {error}", value=target) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 @contextmanager
@@ -81,9 +114,15 @@ def _finish_interrupted(target: Path) -> None:
     found = settled(target)
     if found != target and found.is_dir():
         found.rename(target)
-    leftovers = [_beside(target, "new"), _beside(target, "old")]
-    leftovers += target.parent.glob(f".{glob.escape(target.name)}.tmp-*")
-    for leftover in leftovers:
+    for leftover in (_beside(target, "new"), _beside(target, "old")):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+    _clear_away(target)
+
+
+def _clear_away(target: Path) -> None:
+    """What writers that died left of their attempts."""
+    for leftover in target.parent.glob(f".{glob.escape(target.name)}.tmp-*"):
         if leftover.is_dir():
             shutil.rmtree(leftover)
 

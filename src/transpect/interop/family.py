@@ -69,7 +69,9 @@ class Family:
         allowed.check(data)
         options = Options(data, defaults, head.kind, tensors)
         overrides = [override for entry in self.entries for override in entry.read(options)]
-        return from_data(ModelConfig, apply_overrides(to_data(replace(self.template, head=head)), overrides))
+        return from_data(
+            ModelConfig, apply_overrides(to_data(replace(self.template, head=head, family=self.model_type)), overrides)
+        )
 
     def write(self, config: ModelConfig) -> Data | None:
         """A config.json that `read` turns into an equal config (see `canonical`), or None where there is none."""
@@ -125,7 +127,7 @@ def canonical(config: ModelConfig) -> Data:
     """What two configs share if their models compute the same from the same weights: all but initialisation, kernel
     and dropout, with sizes spelled out layer by layer, and without the rule that keeps packed documents apart, which
     is void for a single one."""
-    data: Data = {name: value for name, value in _resolved(config).items() if name != "init"}
+    data: Data = {name: value for name, value in _resolved(config).items() if name not in ("init", "family")}
     for name, stack in config.towers.items():
         tower = data[name]
         kinds = [{key: kind[key] for key in PER_LAYER} for kind in (tower, *tower.pop("others"))]

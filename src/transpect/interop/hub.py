@@ -11,28 +11,15 @@ from pathlib import Path
 from typing import Final, cast
 
 from transpect.base.errors import CheckpointError
-from transpect.interop.places import checkpoint_in, found_in
+from transpect.interop.places import TOKENIZER, checkpoint_in, found_in
 
 __all__ = ["huggingface", "modelscope"]
 
-# what describes a model and its tokenizer; patterns of fnmatch, in which * matches a / too
+# what describes a model; patterns of fnmatch, in which * matches a / too
 DESCRIPTION: Final = (
+    *TOKENIZER,
     "config.json",
     "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "source.spm",
-    "target.spm",
-    "chat_template.jinja",
-    "additional_chat_templates/*.jinja",
     "modules.json",
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
@@ -137,7 +124,7 @@ def choose(files: Collection[str], file: str | None, *, weights: bool, allow_pic
         if file not in files:
             raise CheckpointError("no such file in this repository", value=file, remedy=_offer(files))
         return [*described, file]
-    if not weights:
+    if not weights and "config.json" in described:
         return described
     safe, pickled, gguf = _matching(files, SAFETENSORS), _matching(files, PICKLED), _matching(files, ("*.gguf",))
     if safe:

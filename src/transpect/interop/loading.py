@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transpect.base.errors import CheckpointError
 from transpect.interop.tensors import Alias, Link, Shapes, Table, matcher
-from transpect.interop.weights import ALIGNED, Weights
+from transpect.interop.weights import Buffer, Weights
 
 __all__ = ["fits", "load_state"]
 
@@ -49,8 +49,9 @@ def load_state(
         raise CheckpointError("weights must be floating-point numbers", value=_some(quantised), file=file)
     dtype = dtype or _widest(weights.dtypes[name] for name in here.values())
     state: dict[str, Tensor] = {}
+    buffer = Buffer()
     for item in links:
-        parts = _read(weights, here[item.theirs], item, [shapes[name] for name in item.ours], dtype, device)
+        parts = _read(weights, here[item.theirs], item, [shapes[name] for name in item.ours], dtype, device, buffer)
         state |= zip(item.ours, parts, strict=True)
     return state
 
@@ -136,7 +137,13 @@ class _Names:
 
 
 def _read(
-    weights: Weights, name: str, item: Link, shapes: Sequence[torch.Size], dtype: torch.dtype, device: torch.device
+    weights: Weights,
+    name: str,
+    item: Link,
+    shapes: Sequence[torch.Size],
+    dtype: torch.dtype,
+    device: torch.device,
+    buffer: Buffer,
 ) -> list[Tensor]:
     if weights.dtypes[name] == dtype and device == CPU:
         kept = weights[name]
@@ -145,27 +152,31 @@ def _read(
             return parts
     if not item.layout.moves:
         return [weights.copy(name, dtype, device)]
-    return [_copied(part, dtype, device) for part in item.layout.unpack([weights.passing(name)], shapes)]
+    return [_copied(part, dtype, device, buffer) for part in item.layout.unpack([weights.passing(name)], shapes)]
 
 
 def _usable(part: Tensor, whole: Tensor) -> bool:
-    """Whether a part of a mapped tensor can be used where it stands.
+    """Whether a part of a mapped tensor can be used where it stands: a view without gaps, its rows as ours.
 
-    Some kernels of a BLAS add in another order at another alignment or with other strides, and a model must compute
-    the same bits after saving and loading as before.
+    A transposed view is not: some kernels of a BLAS add in another order then, and a model must compute the same bits
+    after saving and loading as before. (At an odd multiple of 8 bytes, where files of others may put their numbers, the
+    product with a single vector may differ in its last bit, too; copying them all for that would take several times as
+    long as loading. What we write stands at multiples of 64.)
     """
-    view = part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
-    return view and part.is_contiguous() and part.data_ptr() % ALIGNED == 0
+    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr() and part.is_contiguous()
 
 
-def _copied(part: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _copied(part: Tensor, dtype: torch.dtype, device: torch.device, buffer: Buffer) -> Tensor:
     """A contiguous tensor of its own.
 
     A transposed matrix is first brought to where torch turns it over block by block, which is several times faster
     than one number after another: the same dtype, and rows without gaps.
     """
     if part.ndim == 2 and not part.is_contiguous() and part.stride(0) == 1:
-        part = part.t().to(dtype).contiguous().t()
+        rows = part.t()
+        if dtype != part.dtype or not rows.is_contiguous():
+            rows = buffer.tensor(rows.shape, dtype).copy_(rows)
+        part = rows.t()
     return torch.empty(part.shape, dtype=dtype, device=device).copy_(part)
 
 

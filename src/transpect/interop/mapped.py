@@ -18,7 +18,7 @@ from torch import Tensor
 
 from transpect.base.errors import CheckpointError
 from transpect.interop.shards import SAFETENSORS, shards
-from transpect.interop.weights import ALIGNED, Weights, copy_by_parts
+from transpect.interop.weights import ALIGNED, Buffer, Weights, copy_by_parts
 
 __all__ = ["MappedWeights", "write_weights"]
 
@@ -26,8 +26,8 @@ __all__ = ["MappedWeights", "write_weights"]
 class MappedWeights(Weights):
     """The safetensors of a directory.
 
-    ``weights[name]`` is backed by the file and keeps it mapped. What is copied is read instead, for the pages of a
-    mapping would stay in memory beside the copy.
+    ``weights[name]`` is backed by the file and keeps it mapped. What is only copied does not stay in memory beside its
+    copy: its pages are let go again, or its numbers are read into one buffer.
 
     Raises:
         CheckpointError: no safetensors, a damaged header or index, a shard that is missing or not in the directory.
@@ -36,6 +36,8 @@ class MappedWeights(Weights):
     def __init__(self, folder: Path) -> None:
         self.shapes, self.dtypes = {}, {}
         self._where: dict[str, _Place] = {}
+        self._passed: _Place | None = None
+        self._buffer = Buffer()
         for path, promised in shards(folder, SAFETENSORS).items():
             file = _File(path)
             twice = sorted(file.places.keys() & self._where.keys())
@@ -58,10 +60,13 @@ class MappedWeights(Weights):
     def passing(self, name: str, rows: slice = slice(None)) -> Tensor:
         place = self._where[name]
         if rows == slice(None):
-            return self.copy(name, place.dtype, torch.device("cpu"))
+            if self._passed is not None:
+                self._passed.file.let_go(self._passed.start, self._passed.nbytes)
+            self._passed = place
+            return self[name]
         start, stop, _ = rows.indices(place.shape[0])
         row = place.nbytes // place.shape[0]
-        out = torch.empty((max(0, stop - start), *place.shape[1:]), dtype=place.dtype)
+        out = self._buffer.tensor((max(0, stop - start), *place.shape[1:]), place.dtype)
         place.file.read(out, place.start + start * row)
         return out
 
@@ -98,7 +103,7 @@ class _File:
             header = json.loads(self._raw.read(length), object_pairs_hook=_once)
         except (SafetensorError, OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"not a complete safetensors file: {error}", file=path) from error
-        self._map: Tensor | None = None
+        self._map: mmap.mmap | None = None
         self.places = {
             name: self._place(name, entry, 8 + length) for name, entry in header.items() if name != "__metadata__"
         }
@@ -114,8 +119,14 @@ class _File:
     def mapped(self) -> Tensor:
         """All bytes of the file. What is written to them stays in memory."""
         if self._map is None:
-            self._map = torch.frombuffer(mmap.mmap(self._raw.fileno(), 0, access=mmap.ACCESS_COPY), dtype=torch.uint8)
-        return self._map
+            self._map = mmap.mmap(self._raw.fileno(), 0, access=mmap.ACCESS_COPY)
+        return torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def let_go(self, start: int, length: int) -> None:
+        """Forget the pages between two places: they are read again if they are needed again."""
+        first, last = -(-start // mmap.PAGESIZE), (start + length) // mmap.PAGESIZE
+        if self._map is not None and first < last and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE)
 
     def read(self, out: Tensor, start: int) -> None:
         """Fill a contiguous tensor from where it stands in the file."""

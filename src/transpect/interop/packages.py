@@ -80,7 +80,8 @@ def _short(places: list[PurePosixPath]) -> list[str]:
 
 def _holds(files: list[PurePosixPath]) -> str:
     """What stands in a package instead."""
-    data = [str(file) for file in files if file.suffix != ".py" and ".dist-info" not in str(file.parent)]
+    own = [file for file in files if ".." not in file.parts and not file.parts[0].endswith(".dist-info")]
+    data = [str(file) for file in own if file.suffix not in (".py", ".pyi", ".pyc", ".so", ".pyd")]
     if not data:
         return "It holds code alone." if files else "It does not list its files."
     more = f" and {len(data) - 6} more files" if len(data) > 6 else ""

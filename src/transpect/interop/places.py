@@ -8,7 +8,25 @@ from typing import Final
 from transpect.base.errors import CheckpointError
 from transpect.interop.shards import PICKLED, SAFETENSORS, has_weights
 
-__all__ = ["checkpoint_in", "found_in", "is_checkpoint"]
+__all__ = ["TOKENIZER", "checkpoint_in", "found_in", "is_checkpoint"]
+
+TOKENIZER: Final = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "target.spm",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+)
+"""The files of a tokenizer; patterns of `glob`."""
 
 _MARKS: Final = ("config.json", "modules.json")
 

@@ -19,12 +19,14 @@ from transpect.interop.family import Family
 from transpect.interop.tensors import Table
 from transpect.interop.weights import read_json
 
-__all__ = ["MODULES", "body_of", "read_head", "read_pooled", "sayable", "without_heads", "write_head"]
+__all__ = ["MODULES", "SETTINGS", "body_of", "read_head", "read_pooled", "sayable", "without_heads", "write_head"]
 
 MODULES: Final = "modules.json"
 _SETTINGS: Final = "config_sentence_transformers.json"
 _LENGTH: Final = "sentence_bert_config.json"
 _POOLING: Final = "1_Pooling"
+SETTINGS: Final = (_SETTINGS, _LENGTH)
+"""Files about texts rather than about the model."""
 
 _MODES: Final[Mapping[str, Pool | None]] = {
     "cls": "first",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from torch import Tensor
 
 from transpect.base.errors import CheckpointError
 
-__all__ = ["ALIGNED", "PART", "Weights", "copy_by_parts", "read_json"]
+__all__ = ["ALIGNED", "PART", "Buffer", "Weights", "copy_by_parts", "read_json"]
 
 ALIGNED = 64  # bytes, as torch allocates
-PART = 8 * 2**20  # bytes that are read at a time
+PART = 4 * 2**20  # bytes that are read at a time
 
 
 class Weights(Mapping[str, Tensor]):
@@ -40,12 +41,27 @@ class Weights(Mapping[str, Tensor]):
         return len(self.shapes)
 
     def passing(self, name: str, rows: slice = slice(None)) -> Tensor:
-        """A tensor, or some rows of it, that the caller copies from and lets go."""
+        """A tensor, or some rows of it, that the caller copies from before it asks for the next one."""
         raise AssertionError("abstract")
 
     def copy(self, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A tensor in memory of its own."""
         raise AssertionError("abstract")
+
+
+class Buffer:
+    """Memory that is used again and again for tensors that pass; the heap would keep a hole for each of them."""
+
+    def __init__(self) -> None:
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+
+    def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor with any numbers, in place of the last one."""
+        size = math.prod(shape) * dtype.itemsize
+        if size > len(self._bytes):
+            self._bytes = torch.empty(0, dtype=torch.uint8)  # never both
+            self._bytes = torch.empty(size, dtype=torch.uint8)
+        return self._bytes[:size].view(dtype).view(tuple(shape))
 
 
 def copy_by_parts(weights: Weights, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 import torch
 
+from transpect import interop
 from transpect.base.errors import CheckpointError
 from transpect.interop.peers import installed
 
-__all__ = ["Certificate", "Row", "Verdict", "digests", "place_for", "write"]
+__all__ = ["Certificate", "Row", "Verdict", "certificate_place", "digests", "write_certificate"]
 
 Verdict = Literal["pass", "fail", "skip"]
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
@@ -33,12 +34,14 @@ class Row:
         way: its key, the same in every language and version: ``kernel``, ``cached``, ``padded``, …
         detail: which: a kernel's name, how many tokens at a time, a side, a package.
         verdict: ``pass``, ``fail``, or ``skip`` for what could not be measured.
-        max_delta: max |Δ| over all outputs of all samples; None where only tokens are compared.
-        tolerance: how large it may be.
+        max_delta: max |Δ| at the sample that comes nearest to its tolerance; None where only tokens are compared.
+        tolerance: how large it may be there.
+        sample: which one that is.
         greedy_equal: places at which the most probable token is the reference's.
         greedy_total: places in all; None where nothing is greedy.
         greedy_wrong: places that count: with another token although the margin exceeds the tolerance.
-        note: why it was skipped, or what went wrong.
+        note: why it was skipped, or what went wrong, in English.
+        reason: the row of the table of messages that says why it was skipped.
         seconds: how long it took.
     """
 
@@ -47,10 +50,12 @@ class Row:
     verdict: Verdict
     max_delta: float | None = None
     tolerance: float | None = None
+    sample: str = ""
     greedy_equal: int | None = None
     greedy_total: int | None = None
     greedy_wrong: int = 0
     note: str = ""
+    reason: str = ""
     seconds: float = 0.0
 
 
@@ -95,6 +100,8 @@ class Certificate:
         for row in data["rows"]:
             if row["max_delta"] is not None and row["max_delta"] == float("inf"):
                 row["max_delta"] = None
+        for row in data["rows"]:
+            del row["reason"]
         return {"format": FORMAT, "passes": self.passes, **data}
 
 
@@ -124,13 +131,15 @@ def digests(place: Path) -> dict[str, str]:
     return found
 
 
-def place_for(place: Path, *, foreign: bool) -> Path:
-    """Where a certificate goes: beside the weights; in the working directory where those are not the person's own.
+def certificate_place(name: str | Path, *, allow_pickle: bool = False) -> Path:
+    """Where a certificate goes: beside the weights; in the working directory where those are a package's or a cache's,
+    or can't be written to.
 
     Args:
-        place: a checkpoint's directory, or a file of weights.
-        foreign: it belongs to a package or a cache.
+        name: what `interop.locate` understands; it is somebody else's where it is no local path.
+        allow_pickle: see there.
     """
+    place, foreign = interop.locate(name, allow_pickle=allow_pickle), not Path(name).exists()
     folder = place.parent if place.is_file() else place
     name = f"{place.stem}.certificate.json" if place.is_file() else "certificate.json"
     if not foreign and os.access(folder, os.W_OK):
@@ -138,7 +147,7 @@ def place_for(place: Path, *, foreign: bool) -> Path:
     return Path.cwd() / (name if place.is_file() else f"{place.name}.certificate.json")
 
 
-def write(certificate: Certificate, file: Path) -> None:
+def write_certificate(certificate: Certificate, file: Path) -> None:
     """Write it whole, or leave what was there.
 
     Raises:

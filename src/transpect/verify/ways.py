@@ -60,11 +60,10 @@ def cached(model: Transformer, samples: Sequence[Sample], step: int) -> list[Rea
     for sample in samples:
         ids, tags = _tensor([sample.ids], model), _tags(sample, model)
         source = _encode(model, [sample.source], 0) if sample.source else NO_SOURCE
-        cache = DenseCache()
-        pieces = [
-            _read(model, ids[:, part], tags.columns(part), source, [slice(None)], cache)[0]
-            for part in _pieces(len(sample.ids), sample.prefix, step)
-        ]
+        cache, pieces = DenseCache(), []
+        for part in _pieces(len(sample.ids), sample.prefix, step):
+            now = tags.columns(part) if sample.prefix else _following(cache, ids[:, part], tags.horizon)
+            pieces += _read(model, ids[:, part], now, source, [slice(None)], cache)
         readings.append({name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]})
     return readings
 
@@ -153,6 +152,14 @@ def _tags(sample: Sample, model: Transformer) -> Tags:
     if not sample.prefix and not sample.marked:
         return tags
     return Tags.of(tags.position, prefix=tags.position < sample.prefix, is_global=tags.position < sample.marked)
+
+
+def _following(cache: DenseCache, ids: Tensor, horizon: Tensor) -> Tags:
+    """Tags of the tokens after those that the cache says it holds."""
+    start = cache.next_position
+    if isinstance(start, int):
+        return replace(Tags.dense(*ids.shape, start=start, device=ids.device), horizon=horizon)
+    return Tags.of(start + torch.arange(ids.shape[1], device=ids.device), horizon=horizon)
 
 
 def _pieces(length: int, prefix: int, step: int) -> Iterator[slice]:

@@ -47,6 +47,10 @@ ROWS: dict[str, Row] = {
         "en": "Continue a text with a trained model.",
         "zh": "用训练好的模型续写文本。",
     },
+    "cli.convert": {
+        "en": "Make a checkpoint of one kind into another: a Hugging Face directory, GGUF, ONNX.",
+        "zh": "转换模型的存储格式：Hugging Face 目录、GGUF、ONNX。",
+    },
     "cli.eval": {
         "en": "Measure a model on a text: loss, perplexity and bits per character.",
         "zh": "在文本上评测模型：损失、困惑度与每字符比特数。",

@@ -21,8 +21,14 @@ ROWS: dict[str, Row] = {
     },
     "cli.json": {"en": "Print JSON, for programs.", "zh": "输出 JSON，供程序读取。"},
     "cli.model_path": {
-        "en": "A model: a Hugging Face directory, or a training run (its best is taken).",
-        "zh": "模型：Hugging Face 目录，或一次训练的输出目录（取其中最好的）。",
+        "en": "A model: a Hugging Face directory, a training run (its best is taken), a .gguf file, pip:PACKAGE, or "
+        "OWNER/NAME of a hub (hf: or ms: before it says which).",
+        "zh": "模型：Hugging Face 目录、一次训练的输出目录（取其中最好的）、.gguf 文件、pip:软件包，"
+        "或模型站上的 OWNER/NAME（可加 hf: 或 ms: 指明站点）。",
+    },
+    "cli.allow_pickle": {
+        "en": "Read pickled weights (pytorch_model.bin) where there are no others. Nothing in them runs.",
+        "zh": "没有其他权重时，允许读取 pickle 格式的权重（pytorch_model.bin）；其中的代码不会运行。",
     },
     "cli.device": {
         "en": "Where to compute: auto, cpu, cuda, cuda:1 or mps.",
@@ -37,10 +43,31 @@ ROWS: dict[str, Row] = {
         "en": "The text to walk through the network, the beginning of a story.",
         "zh": "带着走过网络的那句话，须是某个故事的开头。",
     },
+    # convert
+    "cli.convert.target": {
+        "en": "What to write: a directory, a .gguf file or a .onnx file. What stands there is replaced only if it is a "
+        "checkpoint, and only by a complete one.",
+        "zh": "输出位置：目录、.gguf 文件或 .onnx 文件。已有的内容只有是模型时才会被替换，且只替换为完整的结果。",
+    },
+    "cli.convert.to": {
+        "en": "hf, gguf or onnx; by the name of DST when not given.",
+        "zh": "格式：hf、gguf 或 onnx；不给则由 DST 的名称决定。",
+    },
+    "cli.convert.dtype": {
+        "en": "What the weights become. hf: float32, bfloat16, float16 (as they are when not given); gguf: f32, f16 "
+        "(when not given), q8_0; onnx: float32 (when not given), float16.",
+        "zh": "权重的数据类型。hf：float32、bfloat16、float16（不给则不变）；gguf：f32、f16（默认）、q8_0；"
+        "onnx：float32（默认）、float16。",
+    },
+    "cli.convert.done": {
+        "en": "{path}: a model of type {family}, {parameters} parameters, {size} MB.",
+        "zh": "{path}：{family} 类模型，{parameters} 个参数，{size} MB。",
+    },
     # model
     "cli.model.show.model": {
-        "en": "The name of a preset (see `transpect model list`), or a model's directory.",
-        "zh": "预设模型的名称（见 transpect model list），或模型目录。",
+        "en": "The name of a preset (see `transpect model list`), or a model: a directory, a .gguf file, pip:PACKAGE, "
+        "OWNER/NAME of a hub.",
+        "zh": "预设模型的名称（见 transpect model list），或一个模型：目录、.gguf 文件、pip:软件包、模型站上的 OWNER/NAME。",
     },
     "cli.model.show.batch": {"en": "B of the shapes.", "zh": "形状中的批大小 B。"},
     "cli.model.show.length": {
@@ -78,8 +105,9 @@ ROWS: dict[str, Row] = {
         "zh": "训练数据：文本文件、文件夹、JSONL（text 字段）或 TSV。",
     },
     "cli.tokenizer.path": {
-        "en": "A directory that holds tokenizer.json, that file itself, or a training run.",
-        "zh": "含 tokenizer.json 的目录、该文件本身，或一次训练的输出目录。",
+        "en": "A directory that holds a tokenizer, a tokenizer's own file, a training run, or a model's name (see "
+        "`transpect generate --help`).",
+        "zh": "含分词器的目录、分词器文件本身、一次训练的输出目录，或模型的名称（见 transpect generate --help）。",
     },
     "cli.tokenizer.text": {
         "en": "The text; - or nothing reads it from standard input.",

@@ -2,5 +2,6 @@
 
 from transpect.interop.gguf.reader import Checkpoint, open_gguf
 from transpect.interop.gguf.weights import GgufWeights
+from transpect.interop.gguf.writer import write_gguf
 
-__all__ = ["Checkpoint", "GgufWeights", "open_gguf"]
+__all__ = ["Checkpoint", "GgufWeights", "open_gguf", "write_gguf"]

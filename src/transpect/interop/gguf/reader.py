@@ -14,10 +14,10 @@ from transpect.interop.gguf.architectures import ARCHITECTURES
 from transpect.interop.gguf.table import Architecture, Source, short
 from transpect.interop.gguf.weights import GgufWeights, numbers
 
-__all__ = ["Checkpoint", "architecture_of", "open_gguf"]
+__all__ = ["POOLS", "SAMPLING", "Checkpoint", "architecture_of", "open_gguf"]
 
-_POOLS: Final[dict[Pool, int]] = {"mean": 1, "first": 2, "last": 3}
-_SAMPLING: Final = {
+POOLS: Final[dict[Pool, int]] = {"mean": 1, "first": 2, "last": 3}
+SAMPLING: Final = {
     "general.sampling.temp": "temperature",
     "general.sampling.top_k": "top_k",
     "general.sampling.top_p": "top_p",
@@ -87,12 +87,12 @@ def architecture_of(metadata: Mapping[str, Any]) -> Architecture:
 
 
 def _pool(source: Source) -> Pool:
-    kind = source.get("pooling_type", int, _POOLS["first"])
-    for pool, number in _POOLS.items():
+    kind = source.get("pooling_type", int, POOLS["first"])
+    for pool, number in POOLS.items():
         if number == kind:
             return pool
     raise CheckpointError(
-        f"{source.name}.pooling_type must be one of {', '.join(f'{n} ({pool})' for pool, n in _POOLS.items())}",
+        f"{source.name}.pooling_type must be one of {', '.join(f'{n} ({pool})' for pool, n in POOLS.items())}",
         value=kind,
     )
 
@@ -110,7 +110,7 @@ def _generation(file: Gguf) -> dict[str, Any]:
         "pad_token_id": number("padding"),
     }
     found: dict[str, Any] = {name: value for name, value in ids.items() if value is not None}
-    for key, name in _SAMPLING.items():
+    for key, name in SAMPLING.items():
         value = file.get(key, (int, float))
         if value is not None:
             found[name] = short(value) if isinstance(value, float) else value

@@ -67,7 +67,8 @@ class RopeEntry(Entry):
         if FACTORS in source.shapes:
             if scaling is not None:
                 raise CheckpointError(f"{FACTORS} can't be joined with scaling of another kind", value=scaling)
-            scaling = _found(source.numbers(FACTORS), width, theta)
+            said = source.get(_SCALING + "original_context_length", int, 8192)
+            scaling = _found(source.numbers(FACTORS), width, theta, said)
         found: Values = {"rope_theta": theta, "rope_scaling": scaling}
         if self.head_dim:
             return found | {"head_dim": width}
@@ -85,6 +86,8 @@ class RopeEntry(Entry):
         }
         said = config.get("rope_scaling") or {}
         kind = said.get("rope_type")
+        if kind == "llama3":  # llama.cpp reads the factors alone; the length tells apart what few factors leave open
+            found |= {_SCALING + "original_context_length": said[ORIGINAL]}
         if kind in (None, "llama3"):
             return found
         if kind not in ("linear", "yarn"):
@@ -149,7 +152,7 @@ def _factors(width: int, theta: float, said: Mapping[str, Any]) -> Array:
     return np.where(turns > high, 1.0, np.where(turns < low, factor, between)).astype(np.float32)
 
 
-def _found(given: Array, width: int, theta: float) -> dict[str, Any] | None:
+def _found(given: Array, width: int, theta: float, original: int) -> dict[str, Any] | None:
     """The parameters of Llama 3's rule that give these factors; None where they change nothing.
 
     Raises:
@@ -159,7 +162,7 @@ def _found(given: Array, width: int, theta: float) -> dict[str, Any] | None:
         raise CheckpointError(f"{FACTORS} must have a number for each pair of a head, {width // 2}", value=given.shape)
     if np.all(given == 1):
         return None
-    for said in _candidates(given.astype(np.float64), width, theta):
+    for said in _candidates(given.astype(np.float64), width, theta, original):
         if np.allclose(_factors(width, theta, said), given, rtol=1e-5, atol=0):
             return {"rope_type": "llama3", **said}
     raise CheckpointError(
@@ -168,10 +171,10 @@ def _found(given: Array, width: int, theta: float) -> dict[str, Any] | None:
     )
 
 
-def _candidates(given: npt.NDArray[np.float64], width: int, theta: float) -> Iterator[dict[str, Any]]:
+def _candidates(given: npt.NDArray[np.float64], width: int, theta: float, original: int) -> Iterator[dict[str, Any]]:
     factor = short(float(given.max()))
-    for original in (8192, *(2**power for power in range(8, 21))):
-        yield {"factor": factor, ORIGINAL: original, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    for length in (original, *(2**power for power in range(8, 21))):
+        yield {"factor": factor, ORIGINAL: length, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     # Between the ends, smooth = (original · frequency / 2π − low) / (high − low) is a line in the frequency. Only the
     # ratios of the three parameters matter, so low may be 1.
     frequency = theta ** -(np.arange(0, width, 2, dtype=np.float64) / width)
@@ -180,5 +183,9 @@ def _candidates(given: npt.NDArray[np.float64], width: int, theta: float) -> Ite
         smooth = (1 / given[inside] - 1 / factor) / (1 - 1 / factor)
         slope, offset = np.polyfit(frequency[inside] / (2 * math.pi), smooth, 1)
         if offset < 0 < slope:
-            original = round(slope / -offset)
-            yield {"factor": factor, ORIGINAL: original, "low_freq_factor": 1.0, "high_freq_factor": 1 - 1 / offset}
+            yield {
+                "factor": factor,
+                ORIGINAL: round(slope / -offset),
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 1 - 1 / offset,
+            }

@@ -20,13 +20,13 @@ PACKAGE = "transformers"
 
 
 def lacks(place: Path) -> str:
-    """Why it can't open ``place``; empty where it can."""
+    """Why it can't open ``place``, as a row of the table of messages; empty where it can."""
     if installed(PACKAGE) is None:
-        return "pip install transformers"
+        return "verify.lacks.package"
     if not (place / "config.json").is_file():
-        return "only for a Hugging Face directory"
+        return "verify.lacks.directory"
     if read_json(place / "config.json").get("model_type") == MODEL_TYPE:
-        return "this architecture is no family of transformers"
+        return "verify.lacks.family"
     return ""
 
 

@@ -19,12 +19,12 @@ F32 = 0  # its number for the type of a cache
 
 
 def lacks(place: Path, config: ModelConfig) -> str:
-    """Why it can't open ``place``; empty where it can."""
+    """Why it can't open ``place``, as a row of the table of messages; empty where it can."""
     if place.suffix != ".gguf":
-        return "only for a GGUF file"
+        return "verify.lacks.gguf"
     if config.kind != "decoder":
-        return "it is asked for decoders only, for it takes an encoder's input as text"
-    return "" if installed(PACKAGE) else f"pip install {PACKAGE}"
+        return "verify.lacks.decoder"
+    return "" if installed(PACKAGE) else "verify.lacks.package"
 
 
 def read(place: Path, samples: Sequence[Sample], *, threads: int | None = None) -> list[Reading]:

@@ -25,10 +25,10 @@ TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(dou
 
 
 def lacks(files: Sequence[Path]) -> str:
-    """Why it can't open the graphs; empty where it can."""
+    """Why it can't open the graphs, as a row of the table of messages; empty where it can."""
     if installed(PACKAGE) is None:
-        return "pip install 'transpect[onnx]'"
-    return "" if files else "no graph here: write one with `transpect convert`"
+        return "verify.lacks.onnx"
+    return "" if files else "verify.lacks.graph"
 
 
 def read(files: Sequence[Path], samples: Sequence[Sample], *, step: int | None = None) -> list[Reading]:

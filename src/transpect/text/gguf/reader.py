@@ -25,6 +25,8 @@ from transpect.text.tokenizer import METASPACE, Tokenizer
 __all__ = ["GGML", "IDS", "load_gguf_tokenizer", "tokenizer_from"]
 
 GGML: Final = "tokenizer.ggml."
+HF_JSON: Final = "tokenizer.huggingface.json"
+"""The key of a whole tokenizer.json."""
 IDS: Final = {
     "bos": "bos_token_id",
     "eos": "eos_token_id",
@@ -65,9 +67,13 @@ def tokenizer_from(metadata: Mapping[str, Any]) -> Tokenizer:
             remedy="Use the tokenizer of the model's Hugging Face directory.",
         )
     about = _About(metadata)
-    backend, frame = _KINDS[model](about)
     roles = about.roles()
-    framed(backend, [roles[role] for role in frame[0] if role in roles], [roles[r] for r in frame[1] if r in roles])
+    if HF_JSON in metadata:
+        backend = _as_published(metadata[HF_JSON], about)
+    else:
+        backend, frame = _KINDS[model](about)
+        before, after = ([roles[role] for role in side if role in roles] for side in frame)
+        framed(backend, before, after)
     length = metadata.get(f"{metadata.get('general.architecture')}.context_length")
     return Tokenizer(
         backend,
@@ -75,6 +81,21 @@ def tokenizer_from(metadata: Mapping[str, Any]) -> Tokenizer:
         chat_templates=_chat_templates(metadata),
         extra_config={"model_max_length": length} if isinstance(length, int) else {},
     )
+
+
+def _as_published(text: object, about: _About) -> tokenizers.Tokenizer:
+    """The tokenizer.json in a file, which must have the file's vocabulary."""
+    try:
+        backend = tokenizers.Tokenizer.from_str(str(text))
+    except Exception as error:  # what `tokenizers` raises is a plain Exception
+        raise TokenizerError(f"{HF_JSON} is no tokenizer.json ({error})", remedy="Convert the model again.") from error
+    spelled = about.words() if isinstance(backend.model, models.WordPiece) else about.tokens
+    for token, i in backend.get_vocab(with_added_tokens=True).items():
+        if i >= len(spelled) or spelled[i] != token:
+            raise TokenizerError(
+                f"{HF_JSON} must have the vocabulary of {GGML}tokens", value=token, remedy="Convert the model again."
+            )
+    return backend
 
 
 Frame = tuple[tuple[str, ...], tuple[str, ...]]
@@ -156,6 +177,12 @@ class _About:
             charsmap=b"" if charsmap is None else charsmap.astype(np.uint8).tobytes(),
         )
 
+    def words(self) -> list[str]:
+        """BERT's tokens as WordPiece spells them."""
+        special, user_defined = self.special()
+        whole = {*special, *user_defined, *self.roles().values()}
+        return [_word_piece(token, token in whole) for token in self.tokens]
+
     def frame(self, bos: bool, eos: bool) -> Frame:
         before = ("bos",) if self.flag("add_bos_token", bos) else ()
         return before, ("eos",) if self.flag("add_eos_token", eos) else ()
@@ -220,7 +247,7 @@ def _bert(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
     special, user_defined = about.special()
     roles = about.roles()
     whole = {*special, *user_defined, *roles.values()}
-    words = [_word_piece(token, token in whole) for token in about.tokens]
+    words = about.words()
     if len(set(words)) < len(words):
         raise TokenizerError("two tokens of the vocabulary are the same WordPiece", remedy="Convert the model again.")
     # An uncased vocabulary has no upper case in any word.

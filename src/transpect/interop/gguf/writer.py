@@ -1,0 +1,259 @@
+"""A model and its tokenizer as a GGUF file, which llama.cpp and the tools around it open."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from transpect.base.errors import CheckpointError
+from transpect.core import ModelConfig, Pooled, Transformer
+from transpect.interop.families import FAMILIES
+from transpect.interop.family import Family, canonical
+from transpect.interop.gguf.architectures import ARCHITECTURES
+from transpect.interop.gguf.reader import POOLS, SAMPLING
+from transpect.interop.gguf.rope import FACTORS, factors
+from transpect.interop.gguf.table import Architecture, Layout, Source
+from transpect.interop.tensors import pack_state
+from transpect.text import Tokenizer
+from transpect.text.gguf import tokenizer_metadata
+
+__all__ = ["DType", "write_gguf"]
+
+DType = Literal["f32", "f16", "q8_0"]
+"""How matrices are written: 4, 2 or 1 1/16 bytes a number. Vectors and positions are always f32."""
+
+_FILE_TYPE: Final = {"f32": 0, "f16": 1, "q8_0": 7}
+_ALWAYS_F32: Final = ("position_embd.weight", "token_types.weight")
+_BLOCK: Final = 32
+
+Metadata = dict[str, Any]
+
+
+def write_gguf(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    path: str | Path,
+    dtype: DType = "f32",
+    *,
+    generation: Mapping[str, Any] = {},
+    name: str = "",
+) -> None:
+    """Write a GGUF file, all or nothing: a file that stands there is replaced once the new one is complete.
+
+    Args:
+        model: of a family that llama.cpp knows and a table here describes.
+        tokenizer: of the model.
+        path: the file.
+        dtype: of the matrices; a row that is not whole blocks of 32 numbers is f16 where q8_0 was asked for.
+        generation: how the model wants to be decoded; its sampling goes into the file.
+        name: what the model is called.
+
+    Raises:
+        CheckpointError: a model that GGUF has no word for, or a file that can't be written.
+        TokenizerError: a tokenizer that llama.cpp would not read the same way.
+    """
+    if dtype not in _FILE_TYPE:
+        raise CheckpointError(f"the dtype of a GGUF file must be one of {', '.join(_FILE_TYPE)}", value=dtype)
+    architecture, family, config, data = _described(model.config)
+    metadata: Metadata = {
+        "general.name": name or architecture.name,
+        "general.file_type": _FILE_TYPE[dtype],
+        "general.quantization_version": 2,
+        **architecture.write(data),
+        **tokenizer_metadata(tokenizer, model.config.vocab_size),
+        **{key: generation[option] for key, option in SAMPLING.items() if generation.get(option) is not None},
+    }
+    if isinstance(model.config.head, Pooled):
+        metadata[f"{architecture.name}.pooling_type"] = POOLS[model.config.head.pool]
+    tensors = _tensors(model, architecture, family, data)
+    _check(architecture, family, config, metadata, tensors)
+    _write(Path(path), architecture.name, metadata, tensors, dtype)
+
+
+def _described(config: ModelConfig) -> tuple[Architecture, Family, ModelConfig, dict[str, Any]]:
+    """The architecture of a config, its family, the config as that family has it, and its config.json."""
+    for architecture in ARCHITECTURES.values():
+        family = FAMILIES.get(architecture.model_type)
+        if family is None:
+            continue
+        as_theirs = config
+        if not architecture.causal and isinstance(config.head, Pooled) and config.head.transform is None:
+            as_theirs = replace(config, head=family.heads[architecture.head])
+        elif not architecture.causal:
+            continue  # the file has no place for another head
+        data = family.write(as_theirs)
+        if data is not None and data["architectures"] == [architecture.head]:
+            return architecture, family, as_theirs, dict(data)
+    raise CheckpointError(
+        f"a model that is written as GGUF must be one of {', '.join(ARCHITECTURES)}, with the head that llama.cpp has "
+        "for it (a language model's, or for bert a pooled embedding)",
+        value=type(config.head).__name__,
+        remedy="Save a Hugging Face directory instead.",
+    )
+
+
+def _tensors(
+    model: Transformer, architecture: Architecture, family: Family, data: Mapping[str, Any]
+) -> dict[str, Tensor | tuple[Tensor, Layout, int]]:
+    """The file's tensors, by the file's names, each with what is still to be done to it."""
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    links = family.links(
+        model.config, {name: tensor.shape for name, tensor in state.items()}, bare=not architecture.causal
+    )
+    found: dict[str, Tensor | tuple[Tensor, Layout, int]] = {}
+    for theirs, tensor in pack_state(state, links).items():
+        place = architecture.place_of(theirs)
+        if place is None:
+            raise CheckpointError(f"the architecture {architecture.name} has no place for a tensor", value=theirs)
+        gguf_name, layout = place
+        found[gguf_name] = (tensor, layout, int(data[layout.heads] or 0) if layout.heads else 0)
+    scaling = factors(data) if FACTORS in architecture.absorbed else None
+    if scaling is not None:
+        found[FACTORS] = torch.from_numpy(scaling)
+    return found
+
+
+def _array(value: Tensor | tuple[Tensor, Layout, int]) -> npt.NDArray[np.float32]:
+    """A tensor as it stands in the file, in float32."""
+    tensor, layout, heads = value if isinstance(value, tuple) else (value, Layout(), 0)
+    tensor = tensor.cpu().float()
+    if layout.transposed and tensor.ndim == 2:
+        tensor = tensor.t()
+    if layout.shift:
+        tensor = tensor + layout.shift
+    array: npt.NDArray[np.float32] = tensor.contiguous().numpy()
+    if heads:
+        order = layout.order(array.shape[0], heads)
+        turned = np.empty_like(array)
+        turned[order] = array
+        return turned
+    return array
+
+
+def _shape(value: Tensor | tuple[Tensor, Layout, int]) -> tuple[int, ...]:
+    tensor, layout = (value[0], value[1]) if isinstance(value, tuple) else (value, Layout())
+    return tuple(tensor.shape[::-1] if layout.transposed and tensor.ndim == 2 else tensor.shape)
+
+
+def _check(
+    architecture: Architecture, family: Family, config: ModelConfig, metadata: Metadata, tensors: Mapping[str, Any]
+) -> None:
+    """What the file says must be the model.
+
+    Raises:
+        CheckpointError: GGUF has no word for something in it.
+    """
+    shapes = {name: _shape(value) for name, value in tensors.items()}
+    said = {key: float(np.float32(value)) if isinstance(value, float) else value for key, value in metadata.items()}
+    data = architecture.read(Source(architecture.name, said, shapes, lambda name: _array(tensors[name])))
+    names = [architecture.name_of(name)[0] for name in tensors]
+    wanted, found = canonical(config), canonical(family.read(data, lambda: names))
+    if found != wanted:
+        raise CheckpointError(
+            f"GGUF's architecture {architecture.name} has no word for something in this model's config",
+            value="; ".join(_differences(wanted, found))[:200],
+            remedy="Save a Hugging Face directory instead.",
+        )
+
+
+def _differences(wanted: Any, found: Any, place: str = "") -> Iterator[str]:
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key in wanted.keys() | found.keys():
+            yield from _differences(wanted.get(key), found.get(key), f"{place}.{key}" if place else key)
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for i, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            yield from _differences(one, other, f"{place}.{i}")
+    elif wanted != found:
+        yield f"{place}={wanted!r}"
+
+
+def _write(path: Path, name: str, metadata: Metadata, tensors: Mapping[str, Any], dtype: DType) -> None:
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.quants import quantize
+
+    kinds = {key: _kind(key, _shape(value), dtype) for key, value in tensors.items()}
+    with _replacing(path) as temporary:
+        writer = GGUFWriter(temporary, name)
+        try:
+            for key, value in metadata.items():
+                _add(writer, key, value)
+            for key, value in tensors.items():
+                kind, shape = GGMLQuantizationType[kinds[key]], _shape(value)
+                writer.add_tensor_info(key, shape, np.dtype(np.float32), _nbytes(shape, kinds[key]), kind)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            for key, value in tensors.items():
+                array = _array(value)
+                if kinds[key] == "F16" and np.abs(array[np.isfinite(array)]).max(initial=0) > np.finfo(np.float16).max:
+                    raise CheckpointError("a number is too large for f16", value=key, remedy="Write it as f32.")
+                writer.write_tensor_data(quantize(array, GGMLQuantizationType[kinds[key]]))
+        finally:
+            writer.close()
+
+
+def _kind(name: str, shape: tuple[int, ...], dtype: DType) -> str:
+    if len(shape) < 2 or name in _ALWAYS_F32 or dtype == "f32":
+        return "F32"
+    return "Q8_0" if dtype == "q8_0" and shape[-1] % _BLOCK == 0 else "F16"
+
+
+def _nbytes(shape: tuple[int, ...], kind: str) -> int:
+    numbers = int(np.prod(shape))
+    return {"F32": 4 * numbers, "F16": 2 * numbers, "Q8_0": numbers // _BLOCK * (_BLOCK + 2)}[kind]
+
+
+def _add(writer: Any, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside ``path`` that takes its name when it is complete and on the disk.
+
+    Raises:
+        CheckpointError: it can't be written.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _settle(path.parent)
+    except OSError as error:
+        raise CheckpointError(f"can't write here: {error}", value=path) from error
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def _settle(folder: Path) -> None:
+    """Make sure that a renamed file keeps its name through a loss of power."""
+    if os.name == "nt":  # a directory can't be opened there, and renames are journalled
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,177 @@
+"""A model written as GGUF and read again is the same model, number for number."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transpect.base.errors import CheckpointError
+from transpect.base.gguf import read_gguf
+from transpect.core import ModelConfig, Pooled, Transformer, override
+from transpect.core.positions import LinearScaling, Llama3Scaling
+from transpect.interop.blank import blank
+from transpect.interop.families import FAMILIES
+from transpect.interop.family import canonical
+from transpect.interop.gguf import open_gguf, write_gguf
+from transpect.interop.loading import load_state
+from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
+
+Small = Callable[..., ModelConfig]
+
+LINES = ["The cat likes fish.", "小猫爱吃鱼。", "It's 2024, isn't it?"] * 5
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer("byte-bpe", LINES, 300)
+
+
+def written(config: ModelConfig, tokenizer: Tokenizer, path: Path, dtype: Any = "f32", **options: Any) -> Transformer:
+    model = Transformer(override(config, [("vocab_size", tokenizer.vocab_size + 3)]), seed=0)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():  # no norm is as new
+            tensor.add_(torch.rand(tensor.shape, generator=torch.Generator().manual_seed(1)) / 8)
+    write_gguf(model, tokenizer, path, dtype, **options)
+    return model
+
+
+def read(path: Path, dtype: torch.dtype | None = None) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+    data, weights, _, pooled = open_gguf(path)
+    family = FAMILIES[data["model_type"]]
+    config = family.read(data, lambda: weights)
+    if pooled is not None:
+        config = override(config, [("head", pooled)])
+    ours = {name: tensor.shape for name, tensor in blank(config).state_dict().items()}
+    table = family.table(config)
+    links = family.links(config, ours, bare=table.is_bare(weights))
+    state = load_state(weights, table, links, ours, file=path, dtype=dtype, device=torch.device("cpu"))  # type: ignore[arg-type]
+    return config, state
+
+
+ROPE = "decoder.positions.scaling"
+CASES: dict[str, tuple[str, list[tuple[str, Any]]]] = {
+    "llama": ("llama", []),
+    "llama-tied": ("llama", [("head.tied", True)]),
+    "llama-biases": ("llama", [("decoder.attention.qkv_bias", True), ("decoder.attention.out_bias", True)]),
+    "llama-odd": ("llama", [("decoder.attention.head_dim", 10), ("decoder.ffn.d_ff", 52)]),
+    "llama-3": ("llama", [(ROPE, Llama3Scaling(factor=8.0, original_length=32)), ("decoder.positions.theta", 5e5)]),
+    "llama-linear": ("llama", [(ROPE, LinearScaling(4.0))]),
+    "gpt2": ("gpt2", []),
+    "gpt2-wide": ("gpt2", [("decoder.ffn.d_ff", 60)]),
+    "gpt2-square": ("gpt2", [("decoder.ffn.d_ff", 48)]),
+    "gpt2-untied": ("gpt2", [("head.tied", False)]),
+    "bert": ("bert-base", [("head", Pooled(pool="mean"))]),
+    "bert-first": ("bert-base", [("head", Pooled(pool="first"))]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_there_and_back_bit_for_bit(case: str, small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    name, changes = CASES[case]
+    model = written(override(small(name), changes), tokenizer, tmp_path / "m.gguf")
+    config, state = read(tmp_path / "m.gguf")
+    assert canonical(config) == canonical(model.config)
+    assert state.keys() == model.state_dict().keys()
+    for key, tensor in model.state_dict().items():
+        assert torch.equal(state[key], tensor), key
+    texts = ["The fish </s> isn't  here 猫 ٣", "<s>", ""]
+    again = load_tokenizer(tmp_path / "m.gguf")
+    assert again.encode_batch(texts, add_special_tokens=True) == tokenizer.encode_batch(texts, add_special_tokens=True)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "q8_0"])
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_smaller_numbers(dtype: str, name: str, small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = override(small(name), [("d_model", 64), ("decoder.attention.n_heads", 4)])
+    model = written(config, tokenizer, tmp_path / "m.gguf", dtype)
+    write_gguf(model, tokenizer, tmp_path / "f32.gguf")
+    assert (tmp_path / "m.gguf").stat().st_size < (tmp_path / "f32.gguf").stat().st_size
+    _, state = read(tmp_path / "m.gguf", torch.float32)
+    for key, tensor in model.state_dict().items():
+        if tensor.ndim < 2 or "positions" in key:
+            assert torch.equal(state[key], tensor), key
+        elif dtype == "f16":
+            assert torch.equal(state[key], tensor.half().float()), key
+        else:  # a step is 1/127 of the largest number of a block of 32
+            assert (state[key] - tensor).abs().max() <= tensor.abs().max() / 127, key
+
+
+def test_a_half_model_is_written_without_loss(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = Transformer(small("llama", vocab_size=tokenizer.vocab_size), seed=0).to(torch.bfloat16)
+    write_gguf(model, tokenizer, tmp_path / "m.gguf")
+    _, state = read(tmp_path / "m.gguf", torch.bfloat16)
+    for key, tensor in model.state_dict().items():
+        assert torch.equal(state[key], tensor), key
+
+
+def test_how_it_is_decoded_goes_along(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    wanted = {"temperature": 0.7, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.1}
+    written(small("llama"), tokenizer, tmp_path / "m.gguf", generation={**wanted, "max_new_tokens": 5})
+    generation = open_gguf(tmp_path / "m.gguf").generation
+    ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id, "pad_token_id": tokenizer.pad_id}
+    assert generation == {**wanted, **ids, "do_sample": True}
+
+
+REFUSED: dict[str, tuple[str, list[tuple[str, Any]], str]] = {
+    "encoder-decoder": ("t5-small", [], "must be one of llama"),
+    "no family": ("gpt1", [], "must be one of llama"),
+    "another head": ("bert-base", [], "must be one of llama"),
+    "activation": ("llama", [("decoder.ffn.act", "gelu_tanh")], r"no word for.*act"),
+    "gpt2 activation": ("gpt2", [("decoder.ffn.act", "relu")], r"no word for.*act"),
+    "scale": ("gpt2", [("decoder.attention.scale", 1.0)], r"no word for.*scale"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_gguf_has_no_word_for_is_refused(case: str, small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    name, changes, says = REFUSED[case]
+    with pytest.raises(CheckpointError, match=says):
+        written(override(small(name), changes), tokenizer, tmp_path / "m.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_dtype(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="one of f32, f16, q8_0"):
+        written(small("llama"), tokenizer, tmp_path / "m.gguf", "q4_0")
+
+
+def test_a_number_too_large_for_f16_is_not_made_infinite(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = Transformer(small("llama", vocab_size=tokenizer.vocab_size), seed=0)
+    with torch.no_grad():
+        model.token.weight[3, 3] = 1e6
+    with pytest.raises(CheckpointError, match="too large for f16"):
+        write_gguf(model, tokenizer, tmp_path / "m.gguf", "f16")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_or_nothing(small: Small, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "m.gguf"
+    written(small("llama"), tokenizer, file)
+    before = file.read_bytes()
+    calls: list[int] = []
+
+    def full(*args: object) -> np.ndarray:
+        calls.append(1)
+        if len(calls) > 5:
+            raise OSError(28, "No space left on device")
+        return np.zeros(args[0].shape, np.float32)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("gguf.quants.quantize", full)
+    with pytest.raises(CheckpointError, match=r"can't write here.*No space left"):
+        written(small("llama"), tokenizer, file)
+    assert len(calls) > 5 and file.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_a_place_that_can_not_be_written(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="can't write here"):
+        written(small("llama"), tokenizer, tmp_path / "file" / "m.gguf")
+
+
+def test_every_tensor_begins_at_the_alignment(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    written(small("gpt2"), tokenizer, tmp_path / "m.gguf")
+    assert all(info.offset % 32 == 0 for info in read_gguf(tmp_path / "m.gguf").tensors.values())
