@@ -236,22 +236,24 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """All layers of one tower, and its position schemes: one for the stack, and one for each kind of other layers."""
+    """All layers of one tower, and its position schemes: one for the stack, and one for each kind of layers that needs
+    another."""
 
     def __init__(self, config: StackConfig, d_model: int, d_embed: int, context_length: int) -> None:
         super().__init__()
         first, *others = config.kinds
         self.visibility = [kind.visibility for kind in (first, *others)]
-        self.positions = first.positions.build(_dims(first, d_model, d_embed, context_length))
-        self.other_positions = nn.ModuleList(
-            kind.positions.build(_dims(kind, d_model, d_embed, context_length)) for kind in others
-        )
+        sites = [(kind.positions, _dims(kind, d_model, d_embed, context_length)) for kind in (first, *others)]
+        distinct = list(dict.fromkeys(sites))
+        self.positions, *more = (positions.build(dims) for positions, dims in distinct)
+        self.other_positions = nn.ModuleList(more)
+        self.scheme_of = [distinct.index(site) for site in sites]
         self.kind_of = config.kind_of
         n_unique = config.n_layers if config.n_unique is None else config.n_unique
         self.unique = [layer * n_unique // config.n_layers for layer in range(config.n_layers)]
         schemes = [self.positions, *self.other_positions]
         self.layers = nn.ModuleList(
-            Layer(_Site(config.kinds[kind], d_model, schemes[kind], first=layer == 0))
+            Layer(_Site(config.kinds[kind], d_model, schemes[self.scheme_of[kind]], first=layer == 0))
             for layer, kind in enumerate(self.kind_of[:n_unique])
         )
         self.final_norm = _norm(config, d_model, stands=config.ends_with_norm)
@@ -267,14 +269,16 @@ class Stack(nn.Module):
         return out
 
     def prepare(self, context: Context, x: Tensor) -> list[Pass]:
-        """For each layer the tags of all keys, who sees whom and the geometry of positions; made once a kind."""
+        """For each layer the tags of all keys, who sees whom (made once a kind) and the geometry of positions (once a
+        scheme)."""
         query = context.tags
         new = context.memory.admit(query)
         key = context.cache.admit(new)
         cross = self.view_source(context, key)
+        geometry = [scheme.geometry(query, new, key, x.dtype) for scheme in (self.positions, *self.other_positions)]
         kinds = [
-            (View(visibility, query, key), positions.geometry(query, new, key, x.dtype))
-            for visibility, positions in zip(self.visibility, (self.positions, *self.other_positions), strict=True)
+            (View(visibility, query, key), geometry[scheme])
+            for visibility, scheme in zip(self.visibility, self.scheme_of, strict=True)
         ]
         return [Pass(layer, context, kinds[kind][0], cross, kinds[kind][1]) for layer, kind in enumerate(self.kind_of)]
 

@@ -5,12 +5,20 @@ from transformers import (
     BloomForCausalLM,
     BloomForSequenceClassification,
     BloomForTokenClassification,
+    CTRLConfig,
+    CTRLForSequenceClassification,
+    CTRLLMHeadModel,
     GPT2Config,
     GPT2ForSequenceClassification,
+    GPT2ForTokenClassification,
     GPT2LMHeadModel,
     GPTJConfig,
     GPTJForCausalLM,
     GPTJForSequenceClassification,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    GPTNeoForSequenceClassification,
+    GPTNeoForTokenClassification,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     GPTNeoXForSequenceClassification,
@@ -19,6 +27,9 @@ from transformers import (
     MptForCausalLM,
     MptForSequenceClassification,
     MptForTokenClassification,
+    OpenAIGPTConfig,
+    OpenAIGPTForSequenceClassification,
+    OpenAIGPTLMHeadModel,
     OPTConfig,
     OPTForCausalLM,
     OPTForSequenceClassification,
@@ -55,6 +66,18 @@ OPT: Options = {
 }
 BLOOM: Options = {"vocab_size": 97, "hidden_size": 48, "n_layer": 3, "n_head": 6}
 MPT: Options = {"vocab_size": 97, "d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 64}
+INVERSE: Options = {**GPT2, "scale_attn_by_inverse_layer_idx": True}
+NEO: Options = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "num_layers": 5,
+    "num_heads": 3,
+    "max_position_embeddings": 64,
+    "window_size": 7,
+    "attention_types": [[["global", "local"], 2], [["local"], 1]],
+}
+GPT1: Options = {"vocab_size": 97, "n_positions": 64, "n_embd": 48, "n_layer": 3, "n_head": 3}
+CTRL: Options = {"vocab_size": 97, "n_positions": 64, "n_embd": 48, "n_layer": 3, "n_head": 3, "dff": 60}
 
 CASES = [
     Case("gpt2", GPT2Config, GPT2LMHeadModel, GPT2),
@@ -163,4 +186,35 @@ CASES = [
     ),
     Case("mpt-classes", MptConfig, MptForSequenceClassification, {**MPT, "num_labels": 5}),
     Case("mpt-token-classes", MptConfig, MptForTokenClassification, {**MPT, "num_labels": 5}),
+    Case("gpt2-inverse-scale", GPT2Config, GPT2LMHeadModel, INVERSE),
+    Case("gpt2-inverse-of-one", GPT2Config, GPT2LMHeadModel, {**INVERSE, "scale_attn_weights": False}),
+    Case("gpt2-token-classes", GPT2Config, GPT2ForTokenClassification, {**GPT2, "num_labels": 5}),
+    Case("neo", GPTNeoConfig, GPTNeoForCausalLM, NEO),
+    Case(
+        "neo-global-untied",
+        GPTNeoConfig,
+        GPTNeoForCausalLM,
+        {
+            **NEO,
+            "intermediate_size": 60,
+            "activation_function": "relu",
+            "layer_norm_epsilon": 1e-2,
+            "tie_word_embeddings": False,
+            "attention_types": [[["global"], 5]],
+        },
+    ),
+    Case("neo-local", GPTNeoConfig, GPTNeoForCausalLM, {**NEO, "attention_types": [[["local"], 5]], "window_size": 1}),
+    Case("neo-classes", GPTNeoConfig, GPTNeoForSequenceClassification, {**NEO, "num_labels": 5}),
+    Case("neo-token-classes", GPTNeoConfig, GPTNeoForTokenClassification, {**NEO, "num_labels": 5}),
+    Case("gpt1", OpenAIGPTConfig, OpenAIGPTLMHeadModel, GPT1),
+    Case(
+        "gpt1-untied",
+        OpenAIGPTConfig,
+        OpenAIGPTLMHeadModel,
+        {**GPT1, "afn": "silu", "layer_norm_epsilon": 1e-2, "tie_word_embeddings": False},
+    ),
+    Case("gpt1-classes", OpenAIGPTConfig, OpenAIGPTForSequenceClassification, {**GPT1, "num_labels": 5}),
+    Case("ctrl", CTRLConfig, CTRLLMHeadModel, CTRL),
+    Case("ctrl-untied", CTRLConfig, CTRLLMHeadModel, {**CTRL, "tie_word_embeddings": False}),
+    Case("ctrl-classes", CTRLConfig, CTRLForSequenceClassification, {**CTRL, "num_labels": 5}),
 ]

@@ -19,6 +19,13 @@ QKV = ("query", "key", "value")
 
 LAST = SequenceClass(2, pool="last", transform=None, bias=False, dropout=0.0)
 CAUSAL = ("causal_lm",)
+# the words that other families use, and those of GPT-1 and its kin
+GPT_WORDS = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
 
 
 def projections(at: str, *names: str) -> tuple[str, ...]:
@@ -26,11 +33,12 @@ def projections(at: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{at}.body.{name}.*" for name in names or QKV)
 
 
-def head_rows(config: ModelConfig, *, vocabulary: str = "lm_head", tokens: str = "score") -> tuple[Row, ...]:
-    """The head's own projection, whatever kind of head it is."""
-    if isinstance(config.head, CausalLM):
-        return (Row(f"{vocabulary}.*", "head.project.*"),)
-    return (Row(f"{tokens if isinstance(config.head, TokenClass) else 'score'}.*", "head.project.*"),)
+def head_rows(
+    config: ModelConfig, *, vocabulary: str = "lm_head", sequences: str = "score", tokens: str = "score"
+) -> tuple[Row, ...]:
+    """The head's own projection: over the vocabulary, or over classes of sequences or of tokens."""
+    names = {CausalLM: vocabulary, SequenceClass: sequences, TokenClass: tokens}
+    return tuple(Row(f"{name}.*", "head.project.*") for kind, name in names.items() if isinstance(config.head, kind))
 
 
 def tied_head(config: ModelConfig, table: str, *, vocabulary: str = "lm_head") -> tuple[Alias, ...]:

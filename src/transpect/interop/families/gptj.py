@@ -11,6 +11,7 @@ from transpect.core.positions import Rope
 from transpect.interop.families.decoder import (
     CAUSAL,
     FINAL,
+    GPT_WORDS,
     LAST,
     PARALLEL_FFN,
     PARALLEL_SELF,
@@ -96,6 +97,7 @@ FAMILY = Family(
         Key("tie_word_embeddings", "head.tied", False, heads=CAUSAL),
         Labels(),
     ),
+    synonyms=GPT_WORDS,
     allowed=Allowed({"rotary": (True,), "scale_attn_weights": (True,)}),
     void=words("""n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
         tie_encoder_decoder"""),
