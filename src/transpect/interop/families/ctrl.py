@@ -11,7 +11,7 @@ from transpect.core import (
     StackConfig,
 )
 from transpect.core.positions import Sinusoidal
-from transpect.interop.families.decoder import CAUSAL, FFN, FINAL, GPT_WORDS, LAST, SELF, head_rows, tied_head
+from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, GPT_WORDS, LAST, SELF, head_rows, tied_head
 from transpect.interop.family import Family
 from transpect.interop.options import Allowed, Key, Labels, words
 from transpect.interop.tensors import Row, Table
@@ -55,7 +55,11 @@ FAMILY = Family(
         ),
         init=NormalInit(residual_scaling=False),
     ),
-    heads={"CTRLLMHeadModel": CausalLM(bias=True), "CTRLForSequenceClassification": LAST},
+    heads={
+        "CTRLLMHeadModel": CausalLM(bias=True),
+        "CTRLForSequenceClassification": LAST,
+        "CTRLModel": BODY,
+    },
     entries=(
         Key("vocab_size", "vocab_size", 246534),
         Key("n_positions", "context_length", 256),
@@ -75,4 +79,5 @@ FAMILY = Family(
     # attention was never given its dropout
     void=words("""attn_pdrop from_tf n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels
         summary_first_dropout"""),
+    bare=frozenset({"CTRLModel"}),
 )

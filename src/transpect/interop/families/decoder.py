@@ -1,13 +1,13 @@
 """What the tables of families of decoders share: their heads, and which options say that a step is parallel."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transpect.base.codec import Data
-from transpect.core import CausalLM, ModelConfig, SequenceClass, TokenClass
+from transpect.core import CausalLM, ModelConfig, Pooled, SequenceClass, TokenClass
 from transpect.interop.options import Entry, Options, Override, at
-from transpect.interop.tensors import Alias, Row, branch
+from transpect.interop.tensors import Alias, Row, branch, step
 
 SELF, FFN = branch("decoder", "self"), branch("decoder", "ffn")
 # the two branches where they stand in one step
@@ -18,6 +18,7 @@ FINAL = "towers.decoder.stack.final_norm"
 QKV = ("query", "key", "value")
 
 LAST = SequenceClass(2, pool="last", transform=None, bias=False, dropout=0.0)
+BODY = Pooled(pool="last")
 CAUSAL = ("causal_lm",)
 # the words that other families use, and those of GPT-1 and its kin
 GPT_WORDS = {
@@ -31,6 +32,16 @@ GPT_WORDS = {
 def projections(at: str, *names: str) -> tuple[str, ...]:
     """Query, key and value of an attention branch, or those of its tensors that are named."""
     return tuple(f"{at}.body.{name}.*" for name in names or QKV)
+
+
+def in_parallel(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The same names for branches that stand in one step, and share a norm before them that was the first one's."""
+
+    def moved(part: str) -> str:
+        shared = part.replace(f"{SELF}.before", f"{step('decoder', 'self_ffn')}.before")
+        return shared.replace(SELF, PARALLEL_SELF).replace(FFN, PARALLEL_FFN)
+
+    return tuple(replace(row, ours=tuple(map(moved, row.parts))) for row in rows)
 
 
 def head_rows(

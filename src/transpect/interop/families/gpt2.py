@@ -9,6 +9,7 @@ from transpect.base.errors import CheckpointError
 from transpect.core import AttentionConfig, CausalLM, Mlp, ModelConfig, StackConfig, TokenClass
 from transpect.core.positions import Learned
 from transpect.interop.families.decoder import (
+    BODY,
     CAUSAL,
     FFN,
     FINAL,
@@ -94,6 +95,7 @@ FAMILY = Family(
         "GPT2LMHeadModel": CausalLM(),
         "GPT2ForSequenceClassification": LAST,
         "GPT2ForTokenClassification": TokenClass(2),
+        "GPT2Model": BODY,
     },
     entries=(
         Key("vocab_size", "vocab_size", 50257),
@@ -116,5 +118,6 @@ FAMILY = Family(
     ),
     synonyms=GPT_WORDS,
     void=words("""n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels
-        summary_first_dropout"""),
+        summary_first_dropout n_special predict_special_tokens"""),
+    bare=frozenset({"GPT2Model"}),
 )

@@ -8,7 +8,7 @@ from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import AttentionConfig, Causal, CausalLM, Mlp, ModelConfig, StackConfig, TokenClass, Window
 from transpect.core.positions import Learned
-from transpect.interop.families.decoder import CAUSAL, FFN, FINAL, LAST, SELF, head_rows, tied_head
+from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, LAST, SELF, head_rows, tied_head
 from transpect.interop.family import Family
 from transpect.interop.layer_types import Layers, PerLayer
 from transpect.interop.options import Key, Labels, Options, activations, words
@@ -91,6 +91,7 @@ FAMILY = Family(
         "GPTNeoForCausalLM": CausalLM(),
         "GPTNeoForSequenceClassification": LAST,
         "GPTNeoForTokenClassification": TokenClass(2),
+        "GPTNeoModel": BODY,
     },
     entries=(
         Key("vocab_size", "vocab_size", 50257),
@@ -112,4 +113,5 @@ FAMILY = Family(
     ),
     synonyms={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     void=words("summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout"),
+    bare=frozenset({"GPTNeoModel"}),
 )

@@ -9,6 +9,7 @@ from transpect.base.errors import CheckpointError
 from transpect.core import AttentionConfig, CausalLM, Mlp, ModelConfig, NormalInit, StackConfig
 from transpect.core.positions import Rope
 from transpect.interop.families.decoder import (
+    BODY,
     CAUSAL,
     FINAL,
     GPT_WORDS,
@@ -79,7 +80,11 @@ FAMILY = Family(
         ),
         init=NormalInit(residual_scaling=False),
     ),
-    heads={"GPTJForCausalLM": CausalLM(tied=False, bias=True), "GPTJForSequenceClassification": LAST},
+    heads={
+        "GPTJForCausalLM": CausalLM(tied=False, bias=True),
+        "GPTJForSequenceClassification": LAST,
+        "GPTJModel": BODY,
+    },
     entries=(
         Key("vocab_size", "vocab_size", 50400),
         Key("n_positions", "context_length", 2048),
@@ -101,4 +106,5 @@ FAMILY = Family(
     allowed=Allowed({"rotary": (True,), "scale_attn_weights": (True,)}),
     void=words("""n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
         tie_encoder_decoder"""),
+    bare=frozenset({"GPTJModel"}),
 )

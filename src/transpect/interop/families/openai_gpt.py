@@ -2,7 +2,17 @@
 
 from transpect.core import AttentionConfig, CausalLM, Mlp, ModelConfig, NormalInit, Post, StackConfig
 from transpect.core.positions import Learned
-from transpect.interop.families.decoder import CAUSAL, FFN, GPT_WORDS, LAST, SELF, head_rows, projections, tied_head
+from transpect.interop.families.decoder import (
+    BODY,
+    CAUSAL,
+    FFN,
+    GPT_WORDS,
+    LAST,
+    SELF,
+    head_rows,
+    projections,
+    tied_head,
+)
 from transpect.interop.family import Family
 from transpect.interop.layouts import Fused, Transposed
 from transpect.interop.options import Key, Labels, words
@@ -44,7 +54,11 @@ FAMILY = Family(
         ),
         init=NormalInit(residual_scaling=False),
     ),
-    heads={"OpenAIGPTLMHeadModel": CausalLM(), "OpenAIGPTForSequenceClassification": LAST},
+    heads={
+        "OpenAIGPTLMHeadModel": CausalLM(),
+        "OpenAIGPTForSequenceClassification": LAST,
+        "OpenAIGPTModel": BODY,
+    },
     entries=(
         Key("vocab_size", "vocab_size", 40478),
         Key("n_positions", "context_length", 512),
@@ -63,4 +77,5 @@ FAMILY = Family(
     synonyms=GPT_WORDS,
     void=words("""n_ctx n_special predict_special_tokens summary_type summary_use_proj summary_activation
         summary_proj_to_labels summary_first_dropout"""),
+    bare=frozenset({"OpenAIGPTModel"}),
 )
