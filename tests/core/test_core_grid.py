@@ -43,6 +43,7 @@ from transpect.core.positions import (
     Learned,
     LinearScaling,
     Llama3Scaling,
+    LongRope,
     NoPosition,
     Rope,
     Sinusoidal,
@@ -70,6 +71,9 @@ POSITIONS = {
     "rope-dynamic": Rope(scaling=DynamicNTK(factor=2.0, original_length=6)),
     "rope-yarn": Rope(scaling=Yarn(factor=4.0, original_length=8)),
     "rope-llama3": Rope(scaling=Llama3Scaling(original_length=16)),
+    "rope-longrope": Rope(
+        scaling=LongRope(short=(1.0, 1.1, 1.5, 2.0), long=(1.0, 3.0, 4.0, 9.0), original_length=6, factor=2.0)
+    ),
     "alibi": Alibi(),
     "alibi-far": Alibi(bias_max=16.0),
     "t5": T5Buckets(buckets=8, max_distance=6),

@@ -244,9 +244,10 @@ LONGT5: dict[str, Any] = {
     "relative_attention_max_distance": 128,
     "vocab_size": 32128,
 }
+TGLOBAL = {**LONGT5, "encoder_attention_type": "transient-global"}
 BART_POSITIONS, MARIAN_POSITIONS = Learned(offset=2), Sinusoidal(halves=True)
 # the config, then: parameters as their makers count them (with no fixed table), norms, positions, activation
-T5, OWN = T5Buckets(), T5Buckets(per_layer=True)
+T5, OWN, BLOCKS = T5Buckets(), T5Buckets(per_layer=True), T5Buckets(of_blocks=True)
 PUBLISHED: dict[str, tuple[dict[str, Any], int, type, bool, Position, str]] = {
     "bart-large-cnn": (BART_LARGE_CNN, 406_290_432, Post, True, BART_POSITIONS, "gelu"),
     "mbart-large-50": (MBART_50, 610_879_488, Pre, True, BART_POSITIONS, "gelu"),
@@ -263,6 +264,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, type, bool, Position, str]] = {
     "mt5-small": (MT5, 300_176_768, Pre, False, T5, "gelu_tanh"),
     "umt5-small": (UMT5, 306_601_984, Pre, False, OWN, "gelu_tanh"),
     "long-t5-local-base": (LONGT5, 222_903_552, Pre, False, T5, "gelu_tanh"),
+    # 12 norms and one more table of 32 × 12
+    "long-t5-tglobal-base": (TGLOBAL, 222_903_552 + 12 * 768 + 32 * 12, Pre, False, BLOCKS, "gelu_tanh"),
 }
 
 
@@ -275,9 +278,11 @@ def test_a_published_config_is_the_model_that_it_is_known_to_be(name: str) -> No
         model = Transformer(config, seed=None)
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     assert (config.embedding.norm is not None) == embedding_norm
+    first = next(iter(config.towers.values()))
+    assert first.positions == positions
     for stack in config.towers.values():
         assert isinstance(stack.placement, placement)
-        assert stack.positions == positions
+        assert type(stack.positions) is type(positions)
         assert stack.ffn.act == act
     written = family.write(config)
     assert written is not None
@@ -298,7 +303,7 @@ def test_a_published_config_is_the_model_that_it_is_known_to_be(name: str) -> No
         (OPUS_MT, {"decoder_vocab_size": 1000}),
         (NLLB, {"pad_token_id": None}),
         (NLLB, {"num_experts": 8}),
-        (LONGT5, {"encoder_attention_type": "transient-global"}),
+        (LONGT5, {"encoder_attention_type": "global"}),
         (UMT5, {"feed_forward_proj": "gated-gated-gelu"}),
     ],
     ids=lambda value: "-".join(value) if len(value) == 1 else value["model_type"],

@@ -15,6 +15,7 @@ from transpect.base.errors import ConfigError
 from transpect.cli.watching import watched
 from transpect.core import Tags, Transformer
 from transpect.core.attention import SelfAttention
+from transpect.core.global_attention import GlobalSelfAttention
 from transpect.core.model import Tower
 from transpect.lm import LanguageModel
 
@@ -137,7 +138,7 @@ def _most_decided(model: Transformer, seen: _Seen) -> AttentionMap:
     last = weights[:, :, -1, :]
     between = last[:, :, 1:-1] if last.shape[-1] > 2 else last
     layer, head = divmod(int(between.amax(-1).argmax()), weights.shape[1])
-    attention = [module for module in model.modules() if isinstance(module, SelfAttention)][layer]
+    attention = [module for module in model.modules() if isinstance(module, SelfAttention | GlobalSelfAttention)][layer]
     query = seen[f"{layer}.self.query_heads"][0, head]  # [T, E]
     key = seen[f"{layer}.self.key_heads"][0, head // (attention.heads // attention.kv_heads)]  # [S, E]
     return AttentionMap(layer, head, _grid(query @ key.T * attention.scale), _grid(weights[layer, head]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from transpect.core import Transformer
-from transpect.core.attention import CrossAttention, SelfAttention
+from transpect.core.attention import Attention
 from transpect.core.kernels import Kernel, Naive
 from transpect.core.kernels.base import See
 from transpect.core.visibility import View
@@ -50,7 +50,7 @@ class Watched(Kernel):
 @contextmanager
 def watched(model: Transformer) -> Iterator[None]:
     """Let every attention of ``model`` run on `Watched` for a while."""
-    layers = [module for module in model.modules() if isinstance(module, SelfAttention | CrossAttention)]
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
     kernels = [layer.kernel for layer in layers]
     try:
         for layer in layers:

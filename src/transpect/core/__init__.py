@@ -22,8 +22,10 @@ from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass
 from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
 from transpect.core.kernels import Kernel, Naive, Sdpa
 from transpect.core.model import Transformer
+from transpect.core.moe import Moe, RouterTap, balance_loss
 from transpect.core.norms import BranchEnd, LayerNorm, Norm, Placement, PlainLayerNorm, Post, Pre, RMSNorm, Sandwich
 from transpect.core.presets import PRESETS, preset
+from transpect.core.summaries import Summaries
 from transpect.core.visibility import All, AnyOf, Causal, Full, GlobalTokens, PrefixLM, SameSegment, Visibility, Window
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "Memory",
     "Mlp",
     "ModelConfig",
+    "Moe",
     "Naive",
     "Norm",
     "NormalInit",
@@ -69,6 +72,7 @@ __all__ = [
     "PrefixLM",
     "QkNorm",
     "RMSNorm",
+    "RouterTap",
     "RandomBlocks",
     "SameSegment",
     "Sandwich",
@@ -76,6 +80,7 @@ __all__ = [
     "SequenceClass",
     "Source",
     "StackConfig",
+    "Summaries",
     "Tags",
     "Tap",
     "TokenClass",
@@ -85,6 +90,7 @@ __all__ = [
     "Visibility",
     "Window",
     "XavierInit",
+    "balance_loss",
     "override",
     "preset",
 ]

@@ -18,18 +18,29 @@ from transpect.core.context import Context
 from transpect.core.kernels import Demands, Kernel, Sdpa
 from transpect.core.norms import Norm
 from transpect.core.positions import Geometry, Relation
+from transpect.core.summaries import NoSummaries
 from transpect.core.visibility import View
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What a layer needs to know in one forward pass; layers of one kind share all of it but their number."""
+    """What a layer needs to know in one forward pass; layers of one kind share all of it but their number.
+
+    Attributes:
+        layer: its number.
+        context: of the pass.
+        self_view: who sees whom in self-attention.
+        cross_view: the same in cross-attention.
+        geometry: of positions.
+        shares: what `Summaries` are made by.
+    """
 
     layer: int
     context: Context
     self_view: View
     cross_view: View
     geometry: Geometry
+    shares: Tensor
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,7 @@ class AttentionConfig:
         qkv_bias: biases on the query, key and value projections.
         out_bias: bias on the output projection.
         qk_norm: a norm on queries and keys before positions turn them.
+        global_projections: tokens tagged as global look through projections of their own (see `GlobalSelfAttention`).
         clip: projections of queries, keys and values are held within ±clip (MPT).
         soft_cap: c in c·tanh(score/c) (Gemma 2).
         scale: factor on q·k; None is 1/√E.
@@ -94,6 +106,7 @@ class AttentionConfig:
     qkv_bias: bool = True
     out_bias: bool = True
     qk_norm: QkNorm | None = None
+    global_projections: bool = False
     clip: float | None = None
     soft_cap: float | None = None
     scale: float | None = None
@@ -137,7 +150,7 @@ class AttentionConfig:
         return d_model // self.n_heads
 
 
-class _Attention(nn.Module):
+class Attention(nn.Module):
     """Projections, kernel and output; a child says where queries and keys come from."""
 
     def __init__(self, config: AttentionConfig, d_model: int) -> None:
@@ -146,9 +159,9 @@ class _Attention(nn.Module):
         self.scale = self.head_dim**-0.5 if config.scale is None else config.scale
         self.soft_cap, self.dropout, self.kernel = config.soft_cap, config.dropout, config.kernel
         kv_dim = self.kv_heads * self.head_dim
-        self.query = _projection(config, d_model, self.heads * self.head_dim)
-        self.key = _projection(config, d_model, kv_dim)
-        self.value = _projection(config, d_model, kv_dim)
+        self.query = projection(config, d_model, self.heads * self.head_dim)
+        self.key = projection(config, d_model, kv_dim)
+        self.value = projection(config, d_model, kv_dim)
         self.out = nn.Linear(self.heads * self.head_dim, d_model, bias=config.out_bias)
         norm = config.qk_norm
         self.query_norm = nn.Identity() if norm is None else norm.build(self.heads, self.head_dim)
@@ -162,7 +175,13 @@ class _Attention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Tensor | None, context: Context, name: str
     ) -> Tensor:
         """Kernel and output projection: [B, H, T, E] -> [B, T, D]."""
-        heads = self.kernel.attend(
+        return self.join(self.mix(query, key, value, view, bias, context, name))
+
+    def mix(
+        self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Tensor | None, context: Context, name: str
+    ) -> Tensor:
+        """The kernel alone: [B, H, T, E] -> [B, H, T, E]."""
+        return self.kernel.attend(
             query,
             key,
             value,
@@ -173,20 +192,23 @@ class _Attention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             see=lambda what, tensor: context.tap.see(f"{name}.{what}", tensor),
         )
-        out: Tensor = self.out(heads.transpose(1, 2).flatten(2))  # [B, H, T, E] -> [B, T, H·E] -> [B, T, D]
+
+    def join(self, heads: Tensor) -> Tensor:
+        """The output projection: [B, H, T, E] -> [B, T, H·E] -> [B, T, D]."""
+        out: Tensor = self.out(heads.transpose(1, 2).flatten(2))
         return out
 
 
-class SelfAttention(_Attention):
-    """Queries, keys and values from the same tokens, with positions, cache and memory."""
+class SelfAttention(Attention):
+    """Queries, keys and values from the same tokens, with positions, cache, memory and keys that stand for blocks."""
 
-    def __init__(self, config: AttentionConfig, d_model: int, relation: Relation) -> None:
+    def __init__(self, config: AttentionConfig, d_model: int, relation: Relation, summaries: NoSummaries) -> None:
         super().__init__(config, d_model)
-        self.relation = relation
+        self.relation, self.summaries = relation, summaries
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         context, geometry = run.context, run.geometry
-        seen = context.memory.extend(run.layer, x)  # [B, M+T, D]
+        seen = self.summaries(context.memory.extend(run.layer, x), run.shares)  # [B, M+T+G, D]
         query = geometry.rotate_query(self.query_norm(self.split(self.query(x))))
         key = geometry.rotate_key(self.key_norm(self.split(self.key(seen))))
         key, value = context.cache.extend(run.layer, key, self.split(self.value(seen)))
@@ -194,7 +216,7 @@ class SelfAttention(_Attention):
         return self.attend(query, key, value, run.self_view, bias, context, f"{run.layer}.self")
 
 
-class CrossAttention(_Attention):
+class CrossAttention(Attention):
     """Queries from the decoder, keys and values from the encoder's output, without positions."""
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
@@ -219,7 +241,8 @@ class ClippedLinear(nn.Linear):
         return super().forward(x).clamp(-self.clip, self.clip)
 
 
-def _projection(config: AttentionConfig, d_in: int, d_out: int) -> nn.Linear:
+def projection(config: AttentionConfig, d_in: int, d_out: int) -> nn.Linear:
+    """A projection to queries, keys or values."""
     if config.clip is None:
         return nn.Linear(d_in, d_out, bias=config.qkv_bias)
     return ClippedLinear(d_in, d_out, bias=config.qkv_bias, clip=config.clip)

@@ -21,8 +21,10 @@ from transpect.base.errors import ConfigError
 from transpect.core.attention import AttentionConfig, CrossAttention, Pass, SelfAttention
 from transpect.core.context import Context, Tags
 from transpect.core.feedforward import FeedForward, Mlp
+from transpect.core.global_attention import GlobalSelfAttention
 from transpect.core.norms import LayerNorm, Norm, Placement, Post, Pre
 from transpect.core.positions import Dims, NoPosition, Position, PositionModule
+from transpect.core.summaries import BlockSums, LayerSums, NoSummaries, Summaries
 from transpect.core.visibility import Causal, Full, View, Visibility
 
 Steps = tuple[tuple[str, ...], ...]
@@ -60,8 +62,10 @@ class StackConfig:
         final_norm: whether the stack ends with a norm; None is as the placement needs.
         positions: the position scheme.
         visibility: who sees whom in self-attention.
+        summaries: further keys of self-attention, which stand for blocks of tokens; for towers that look ahead.
         dropout: on each branch's output, before it is added.
         others: layers that differ, e.g. in what they see. Positions that add to embeddings are the stack's own.
+        first_is_global: the first token of every sequence is global, tagged or not (Longformer's classifiers).
         n_unique: how many layers have weights of their own, each used for N/n_unique layers in a row (ALBERT §3.1);
             None is all of them.
     """
@@ -78,8 +82,10 @@ class StackConfig:
     final_norm: bool | None = None
     positions: Position = field(default_factory=NoPosition)
     visibility: Visibility = field(default_factory=Causal)
+    summaries: Summaries | None = None
     dropout: float = 0.0
     others: tuple[OtherLayers, ...] = ()
+    first_is_global: bool = False
     n_unique: int | None = None
 
     def __post_init__(self) -> None:
@@ -101,6 +107,9 @@ class StackConfig:
                 "shared_norm needs a step of several branches and a norm before them",
                 value=[list(step) for step in self.steps],
             )
+        rules = [self.visibility, *(other.visibility for other in self.others if other.visibility is not None)]
+        if self.summaries is not None and not all(rule.looks_ahead(prefix=False) for rule in rules):
+            raise ConfigError("a token that sees no later one can't see the sum of a block that holds it")
         self._check_layers()
 
     def _check_layers(self) -> None:
@@ -170,7 +179,11 @@ class _Site:
 
 
 def _self(site: _Site) -> nn.Module:
-    return SelfAttention(site.config.attention, site.d_model, site.positions.relation())
+    of = site.config.summaries
+    sums = NoSummaries() if of is None else LayerSums(of.norm.build(site.d_model))
+    config = site.config.attention
+    build = GlobalSelfAttention if config.global_projections else SelfAttention
+    return build(config, site.d_model, site.positions.relation(), sums)
 
 
 def _cross(site: _Site) -> nn.Module:
@@ -236,26 +249,30 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """All layers of one tower, and its position schemes: one for the stack, and one for each kind of other layers."""
+    """All layers of one tower, and its position schemes: one for the stack, and one for each kind of layers that needs
+    another."""
 
     def __init__(self, config: StackConfig, d_model: int, d_embed: int, context_length: int) -> None:
         super().__init__()
         first, *others = config.kinds
         self.visibility = [kind.visibility for kind in (first, *others)]
-        self.positions = first.positions.build(_dims(first, d_model, d_embed, context_length))
-        self.other_positions = nn.ModuleList(
-            kind.positions.build(_dims(kind, d_model, d_embed, context_length)) for kind in others
-        )
+        sites = [(kind.positions, _dims(kind, d_model, d_embed, context_length)) for kind in (first, *others)]
+        distinct = list(dict.fromkeys(sites))
+        self.positions, *more = (positions.build(dims) for positions, dims in distinct)
+        self.other_positions = nn.ModuleList(more)
+        self.scheme_of = [distinct.index(site) for site in sites]
+        self.summaries = NoSummaries() if config.summaries is None else BlockSums(config.summaries.size)
         self.kind_of = config.kind_of
         n_unique = config.n_layers if config.n_unique is None else config.n_unique
         self.unique = [layer * n_unique // config.n_layers for layer in range(config.n_layers)]
         schemes = [self.positions, *self.other_positions]
         self.layers = nn.ModuleList(
-            Layer(_Site(config.kinds[kind], d_model, schemes[kind], first=layer == 0))
+            Layer(_Site(config.kinds[kind], d_model, schemes[self.scheme_of[kind]], first=layer == 0))
             for layer, kind in enumerate(self.kind_of[:n_unique])
         )
         self.final_norm = _norm(config, d_model, stands=config.ends_with_norm)
         self.view_source = _view_source if config.crosses else _view_nothing
+        self.tag = _first_is_global if config.first_is_global else _as_tagged
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
@@ -267,16 +284,22 @@ class Stack(nn.Module):
         return out
 
     def prepare(self, context: Context, x: Tensor) -> list[Pass]:
-        """For each layer the tags of all keys, who sees whom and the geometry of positions; made once a kind."""
-        query = context.tags
-        new = context.memory.admit(query)
+        """For each layer the tags of all keys, who sees whom (made once a kind) and the geometry of positions (once a
+        scheme)."""
+        query = self.tag(context.tags)
+        context = replace(context, tags=query)
+        new, shares = self.summaries.admit(context)
         key = context.cache.admit(new)
         cross = self.view_source(context, key)
+        geometry = [scheme.geometry(query, new, key, x.dtype) for scheme in (self.positions, *self.other_positions)]
         kinds = [
-            (View(visibility, query, key), positions.geometry(query, new, key, x.dtype))
-            for visibility, positions in zip(self.visibility, (self.positions, *self.other_positions), strict=True)
+            (View(visibility, query, key), geometry[scheme])
+            for visibility, scheme in zip(self.visibility, self.scheme_of, strict=True)
         ]
-        return [Pass(layer, context, kinds[kind][0], cross, kinds[kind][1]) for layer, kind in enumerate(self.kind_of)]
+        return [
+            Pass(layer, context, kinds[kind][0], cross, kinds[kind][1], shares)
+            for layer, kind in enumerate(self.kind_of)
+        ]
 
 
 def _dims(config: StackConfig, d_model: int, d_embed: int, context_length: int) -> Dims:
@@ -287,7 +310,16 @@ def _dims(config: StackConfig, d_model: int, d_embed: int, context_length: int) 
         head_dim=config.attention.width(d_model),
         context_length=context_length,
         looks_ahead=config.visibility.looks_ahead(prefix=True),
+        block_size=None if config.summaries is None else config.summaries.size,
     )
+
+
+def _as_tagged(tags: Tags) -> Tags:
+    return tags
+
+
+def _first_is_global(tags: Tags) -> Tags:
+    return replace(tags, is_global=tags.is_global | (tags.position == 0), start=None)
 
 
 def _view_source(context: Context, _: Tags) -> View:

@@ -27,6 +27,7 @@ _KNOWN: dict[str, frozenset[str]] = {
         {"factor", ORIGINAL, "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}
     ),
     "llama3": frozenset({"factor", ORIGINAL, "low_freq_factor", "high_freq_factor"}),
+    "longrope": frozenset({"short_factor", "long_factor", "factor", ORIGINAL, "attention_factor"}),
 }
 
 
@@ -68,7 +69,7 @@ class RopeOptions(Entry):
             )
         length = options[LENGTH]
         original = options[ORIGINAL] or said.get(ORIGINAL) or length
-        if kind == "yarn":
+        if kind in ("yarn", "longrope"):
             said.setdefault("factor", length / original)
         yield f"{self.place}.theta", self.theta if theta is None else theta
         yield f"{self.place}.scaling", {"kind": kind, **_scaling(kind, said, original)}
@@ -87,6 +88,8 @@ class RopeOptions(Entry):
         if kind == "none":
             return {"rope_scaling": None}
         original = scaling.pop("original_length", None)
+        if kind == "longrope":
+            return _write_longrope(scaling, original, at(ours, "context_length"))
         said = {
             "rope_type": kind,
             "type": kind,
@@ -95,6 +98,20 @@ class RopeOptions(Entry):
         if kind == "dynamic":
             return {"rope_scaling": said, LENGTH: original}
         return {"rope_scaling": said if original is None else {**said, ORIGINAL: original}}
+
+
+def _write_longrope(scaling: Mapping[str, Any], original: int, length: int) -> dict[str, Any]:
+    """LongRoPE as Phi-3 says it: many readers want just these three, and the original length beside them."""
+    said: dict[str, Any] = {
+        "type": "longrope",
+        "short_factor": scaling["short"],
+        "long_factor": scaling["long"],
+    }
+    if scaling["factor"] != length / original:
+        said["factor"] = scaling["factor"]
+    if scaling["attention_factor"] is not None:
+        said["attention_factor"] = scaling["attention_factor"]
+    return {"rope_scaling": said, ORIGINAL: original}
 
 
 def _joined(options: Options, names: tuple[str, str]) -> dict[str, Any]:
@@ -128,6 +145,8 @@ def _merge(said: dict[str, Any], more: Mapping[str, Any]) -> None:
 def _kind(said: dict[str, Any]) -> str:
     named = said.pop("rope_type", None)
     kind = "none" if named in (None, "default") else named
+    if kind == "su" or (kind == "yarn" and "short_factor" in said):  # early names of it
+        kind = "longrope"
     if kind not in _KNOWN:
         known = ", ".join(name for name in _KNOWN if name != "none")
         raise CheckpointError(f"RoPE scaling must be of type default, {known}", value=kind)
@@ -147,6 +166,14 @@ def _scaling(kind: str, said: Mapping[str, Any], original: int) -> dict[str, Any
     if kind == "llama3":
         names = ("low_freq_factor", "high_freq_factor")
         return {"factor": factor, "original_length": original, **{name: _number(said, name) for name in names}}
+    if kind == "longrope":
+        return {
+            "short": said.get("short_factor"),
+            "long": said.get("long_factor"),
+            "factor": factor,
+            "original_length": original,
+            "attention_factor": said.get("attention_factor"),
+        }
     return {
         "factor": factor,
         "original_length": original,

@@ -17,11 +17,26 @@ from transformers import (
     LlamaForSequenceClassification,
     LlamaForTokenClassification,
     LlamaModel,
+    MinistralConfig,
+    MinistralForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MistralForSequenceClassification,
+    MistralModel,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Olmo2ForSequenceClassification,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Phi3ForTokenClassification,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3ForSequenceClassification,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+    SmolLM3ForSequenceClassification,
 )
 
 from family_cases.base import Case, Options
@@ -41,6 +56,13 @@ def scaled(rope_type: str, **options: Any) -> Options:
     return {**LLAMA, "rope_parameters": {"rope_type": rope_type, "rope_theta": 1000.0, **options}}
 
 
+def longrope(pairs: int, **options: Any) -> Options:
+    """Scaling of so many pairs of dimensions."""
+    numbers = [1.0 + 0.3 * i for i in range(pairs)]
+    factors = {"short_factor": numbers, "long_factor": [3.0 * number for number in numbers]}
+    return {"rope_scaling": {"type": "longrope", **factors, **options}}
+
+
 YARN = {"factor": 4.0, "original_max_position_embeddings": 16}
 LLAMA3 = {"factor": 4.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 FIVE: Options = {**LLAMA, "num_hidden_layers": 5}
@@ -48,6 +70,7 @@ LATE_WINDOWS: Options = {"use_sliding_window": True, "sliding_window": 11, "max_
 FULL, SLIDING = "full_attention", "sliding_attention"
 TYPES = [SLIDING, FULL, SLIDING, SLIDING, FULL]
 TYPED: Options = {"use_sliding_window": True, "sliding_window": 7, "layer_types": TYPES}
+WINDOW: Options = {**LLAMA, "sliding_window": 11}
 # heads of 10 numbers in a model of 48
 GEMMA: Options = {**LLAMA, "head_dim": 10, "num_key_value_heads": 3}
 GEMMA2: Options = {**GEMMA, "num_hidden_layers": 5, "sliding_window": 9, "query_pre_attn_scalar": 23}
@@ -161,4 +184,65 @@ CASES = [
     ),
     Case("gemma3-body", Gemma3TextConfig, Gemma3TextModel, GEMMA3),
     Case("gemma3-both-ways", Gemma3TextConfig, Gemma3TextModel, {**GEMMA3, "use_bidirectional_attention": True}),
+    Case("mistral", MistralConfig, MistralForCausalLM, {**LLAMA, "head_dim": 10, "sliding_window": 11}),
+    Case("mistral-no-window", MistralConfig, MistralForCausalLM, {**LLAMA, "sliding_window": None}),
+    Case("mistral-classes", MistralConfig, MistralForSequenceClassification, {**WINDOW, "num_labels": 5}),
+    Case("mistral-body", MistralConfig, MistralModel, WINDOW),
+    Case(
+        "ministral",
+        MinistralConfig,
+        MinistralForCausalLM,
+        {**FIVE, "head_dim": 10, "sliding_window": 7, "layer_types": TYPES},
+    ),
+    Case("phi3", Phi3Config, Phi3ForCausalLM, {**WINDOW, "rms_norm_eps": 1e-2}),
+    Case("phi3-no-window", Phi3Config, Phi3ForCausalLM, LLAMA),
+    Case(
+        "phi3-partial",
+        Phi3Config,
+        Phi3ForCausalLM,
+        {**LLAMA, "partial_rotary_factor": 0.5, "num_key_value_heads": 3, "tie_word_embeddings": True},
+    ),
+    Case("phi3-long", Phi3Config, Phi3ForCausalLM, {**LLAMA, **longrope(4), "original_max_position_embeddings": 16}),
+    Case(
+        "phi3-short",
+        Phi3Config,
+        Phi3ForCausalLM,
+        {
+            **LLAMA,
+            **longrope(3, attention_factor=1.7),
+            "original_max_position_embeddings": 61,
+            "partial_rotary_factor": 0.75,
+        },
+    ),
+    Case("phi3-token-classes", Phi3Config, Phi3ForTokenClassification, {**WINDOW, "num_labels": 5}),
+    Case("olmo2", Olmo2Config, Olmo2ForCausalLM, {**LLAMA, "num_key_value_heads": 3}),
+    Case(
+        "olmo2-biased-tied",
+        Olmo2Config,
+        Olmo2ForCausalLM,
+        {**LLAMA, "attention_bias": True, "tie_word_embeddings": True, "rms_norm_eps": 1e-2},
+    ),
+    Case("olmo2-classes", Olmo2Config, Olmo2ForSequenceClassification, {**LLAMA, "num_labels": 5}),
+    Case("smollm3", SmolLM3Config, SmolLM3ForCausalLM, FIVE),
+    Case(
+        "smollm3-windows",
+        SmolLM3Config,
+        SmolLM3ForCausalLM,
+        {
+            **FIVE,
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": 9,
+            "mlp_bias": True,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
+    Case(
+        "smollm3-listed",
+        SmolLM3Config,
+        SmolLM3ForCausalLM,
+        {**scaled("yarn", **YARN), **FIVE, **TYPED, "no_rope_layers": [0, 1, 0, 0, 1]},
+    ),
+    Case("smollm3-classes", SmolLM3Config, SmolLM3ForSequenceClassification, {**FIVE, "num_labels": 5}),
 ]

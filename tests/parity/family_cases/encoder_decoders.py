@@ -38,6 +38,12 @@ T5: Options = {
     "relative_attention_num_buckets": 10,
     "relative_attention_max_distance": 23,
 }
+TGLOBAL: Options = {
+    **T5,
+    "encoder_attention_type": "transient-global",
+    "local_radius": 6,
+    "global_block_size": 4,  # their blocks are counted in floating point, which is exact for powers of 2 alone
+}
 GATED: Options = {
     **T5,
     "feed_forward_proj": "gated-gelu",
@@ -87,6 +93,23 @@ CASES = [
     Case("umt5-scaled", UMT5Config, UMT5ForConditionalGeneration, {**T5, "feed_forward_proj": "gated-gelu"}),
     Case("longt5", LongT5Config, LongT5ForConditionalGeneration, {**T5, "local_radius": 6}),
     Case("longt5-gated", LongT5Config, LongT5ForConditionalGeneration, {**GATED, "local_radius": 1}, prepare=own_head),
+    # there, blocks begin with the columns of a batch, padded or not
+    Case("longt5-tglobal", LongT5Config, LongT5ForConditionalGeneration, TGLOBAL, row_by_row=True),
+    Case(
+        "longt5-tglobal-gated",
+        LongT5Config,
+        LongT5ForConditionalGeneration,
+        {**TGLOBAL, **GATED, "local_radius": 2, "global_block_size": 8},
+        prepare=own_head,
+        row_by_row=True,
+    ),
+    Case(  # only the longest row fills a block
+        "longt5-tglobal-short",
+        LongT5Config,
+        LongT5ForConditionalGeneration,
+        {**TGLOBAL, "global_block_size": 32},
+        row_by_row=True,
+    ),
     like_bart("bart", BartConfig, BartForConditionalGeneration),
     like_bart(
         "bart-scaled",

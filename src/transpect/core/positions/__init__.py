@@ -3,6 +3,7 @@
 from transpect.core.positions.alibi import Alibi
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation
 from transpect.core.positions.learned import Learned
+from transpect.core.positions.longrope import LongRope
 from transpect.core.positions.none import NoPosition
 from transpect.core.positions.repeated_block import RepeatedBlock
 from transpect.core.positions.rope import (
@@ -26,6 +27,7 @@ __all__ = [
     "Learned",
     "LinearScaling",
     "Llama3Scaling",
+    "LongRope",
     "NoPosition",
     "NoScaling",
     "Position",

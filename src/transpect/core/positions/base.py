@@ -20,7 +20,17 @@ from transpect.core.context import Tags
 
 @dataclass(frozen=True)
 class Dims:
-    """What a scheme may need to know of the stack that it serves; ``d_embed`` is the width that `embed` meets."""
+    """What a scheme may need to know of the stack that it serves.
+
+    Attributes:
+        d_model: D.
+        d_embed: the width that `embed` meets.
+        n_heads: H.
+        head_dim: E.
+        context_length: the longest sequence.
+        looks_ahead: whether a token may see a later one.
+        block_size: of the blocks of tokens that further keys stand for (`Summaries`); None where there are none.
+    """
 
     d_model: int
     d_embed: int
@@ -28,6 +38,7 @@ class Dims:
     head_dim: int
     context_length: int
     looks_ahead: bool
+    block_size: int | None = None
 
 
 class Geometry:

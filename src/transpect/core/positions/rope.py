@@ -39,6 +39,9 @@ class RopeScaling(Variant):
         """Inverse frequencies [R/2], or [B, R/2] where they depend on each row's ``horizon`` [B]; float64."""
         raise AssertionError("abstract")
 
+    def fits(self, rotated: int) -> None:
+        """Refuse to be built for a part of a head of this size."""
+
     def check(self, query: Tags, key: Tags) -> None:
         """Refuse a pass whose cached keys were turned by other frequencies than its queries."""
 
@@ -206,6 +209,7 @@ class Rope(Position, kind="rope"):
                 value=f"{dims.head_dim} · {self.fraction}",
                 remedy="Choose an even head_dim, or another fraction.",
             )
+        self.scaling.fits(rotated)
         return RopeModule(self, rotated)
 
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from transpect.base.checks import above, at_least
+from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, distances
+from transpect.core.summaries import block_of
 
 
 @dataclass(frozen=True)
@@ -21,17 +23,24 @@ class T5Buckets(Position, kind="t5"):
         buckets: how many; half of them are exact in a causal stack, a quarter each way in one that looks ahead.
         max_distance: from here on all distances share the last bucket.
         per_layer: each layer has a table of its own (UMT5, Chung et al. 2023, §3).
+        of_blocks: keys that stand for blocks of tokens (`Summaries`) have a second table, over distances counted in
+            blocks (LongT5 §3.2).
     """
 
     buckets: int = 32
     max_distance: int = 128
     per_layer: bool = False
+    of_blocks: bool = False
 
     def build(self, dims: Dims) -> PositionModule:
         exact = self.buckets // (4 if dims.looks_ahead else 2)
         at_least("T5Buckets.buckets", self.buckets, 4 if dims.looks_ahead else 2)
         above("T5Buckets.max_distance", self.max_distance, exact)
-        return (OwnTables if self.per_layer else SharedTable)(self, dims)
+        if not self.of_blocks:
+            return (OwnTables if self.per_layer else SharedTable)(self, dims)
+        if self.per_layer or dims.block_size is None:
+            raise ConfigError("T5Buckets.of_blocks needs summaries, and one table for all layers")
+        return TwoTables(self, dims, dims.block_size)
 
 
 class _Buckets(PositionModule):
@@ -55,6 +64,23 @@ class SharedTable(_Buckets):
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
         geometry = Geometry()
         geometry.bias = _bias(self.table, self.index(query, key))
+        return geometry
+
+
+class TwoTables(SharedTable):
+    """One for tokens, one for blocks of them."""
+
+    def __init__(self, options: T5Buckets, dims: Dims, size: int) -> None:
+        super().__init__(options, dims)
+        self.block_table, self.size = nn.Embedding(self.buckets, self.n_heads), size
+
+    def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
+        block = key.position[:, query.shape[1] :].clamp(min=0) // self.size  # [B, G]
+        away = block[:, None, :] - block_of(query, self.size)[:, :, None]  # [B, T, G]
+        of_blocks = _bias(self.block_table, bucket(away, self.buckets, self.max_distance, both_ways=self.both_ways))
+        of_tokens = _bias(self.table, self.index(query, query))
+        geometry = Geometry()
+        geometry.bias = torch.cat([of_tokens.expand(len(of_blocks), -1, -1, -1), of_blocks], -1)
         return geometry
 
 

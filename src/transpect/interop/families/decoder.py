@@ -1,13 +1,13 @@
 """What the tables of families of decoders share: their heads, and which options say that a step is parallel."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transpect.base.codec import Data
-from transpect.core import CausalLM, ModelConfig, SequenceClass, TokenClass
+from transpect.core import CausalLM, ModelConfig, Pooled, SequenceClass, TokenClass
 from transpect.interop.options import Entry, Options, Override, at
-from transpect.interop.tensors import Alias, Row, branch
+from transpect.interop.tensors import Alias, Row, branch, step
 
 SELF, FFN = branch("decoder", "self"), branch("decoder", "ffn")
 # the two branches where they stand in one step
@@ -18,7 +18,15 @@ FINAL = "towers.decoder.stack.final_norm"
 QKV = ("query", "key", "value")
 
 LAST = SequenceClass(2, pool="last", transform=None, bias=False, dropout=0.0)
+BODY = Pooled(pool="last")
 CAUSAL = ("causal_lm",)
+# the words that other families use, and those of GPT-1 and its kin
+GPT_WORDS = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
 
 
 def projections(at: str, *names: str) -> tuple[str, ...]:
@@ -26,11 +34,22 @@ def projections(at: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{at}.body.{name}.*" for name in names or QKV)
 
 
-def head_rows(config: ModelConfig, *, vocabulary: str = "lm_head", tokens: str = "score") -> tuple[Row, ...]:
-    """The head's own projection, whatever kind of head it is."""
-    if isinstance(config.head, CausalLM):
-        return (Row(f"{vocabulary}.*", "head.project.*"),)
-    return (Row(f"{tokens if isinstance(config.head, TokenClass) else 'score'}.*", "head.project.*"),)
+def in_parallel(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The same names for branches that stand in one step, and share a norm before them that was the first one's."""
+
+    def moved(part: str) -> str:
+        shared = part.replace(f"{SELF}.before", f"{step('decoder', 'self_ffn')}.before")
+        return shared.replace(SELF, PARALLEL_SELF).replace(FFN, PARALLEL_FFN)
+
+    return tuple(replace(row, ours=tuple(map(moved, row.parts))) for row in rows)
+
+
+def head_rows(
+    config: ModelConfig, *, vocabulary: str = "lm_head", sequences: str = "score", tokens: str = "score"
+) -> tuple[Row, ...]:
+    """The head's own projection: over the vocabulary, or over classes of sequences or of tokens."""
+    names = {CausalLM: vocabulary, SequenceClass: sequences, TokenClass: tokens}
+    return tuple(Row(f"{name}.*", "head.project.*") for kind, name in names.items() if isinstance(config.head, kind))
 
 
 def tied_head(config: ModelConfig, table: str, *, vocabulary: str = "lm_head") -> tuple[Alias, ...]:

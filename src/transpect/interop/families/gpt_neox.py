@@ -11,6 +11,7 @@ from transpect.core import (
 )
 from transpect.core.positions import Rope
 from transpect.interop.families.decoder import (
+    BODY,
     CAUSAL,
     FFN,
     FINAL,
@@ -26,7 +27,7 @@ from transpect.interop.families.decoder import (
 )
 from transpect.interop.family import Family
 from transpect.interop.layouts import Grouped
-from transpect.interop.options import Key, Labels, activations
+from transpect.interop.options import Key, Labels, activations, words
 from transpect.interop.rope import RopeOptions
 from transpect.interop.tensors import Row, Table
 
@@ -80,6 +81,7 @@ FAMILY = Family(
         "GPTNeoXForCausalLM": CausalLM(tied=False),
         "GPTNeoXForSequenceClassification": LAST,
         "GPTNeoXForTokenClassification": TokenClass(2),
+        "GPTNeoXModel": BODY,
     },
     entries=(
         Key("vocab_size", "vocab_size", 50432),
@@ -100,4 +102,7 @@ FAMILY = Family(
         Key("tie_word_embeddings", "head.tied", False, heads=CAUSAL),
         Labels(),
     ),
+    # the rates of the 20B model's config, by names that were never read
+    void=words("attention_probs_dropout_prob hidden_dropout_prob"),
+    bare=frozenset({"GPTNeoXModel"}),
 )

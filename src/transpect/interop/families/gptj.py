@@ -9,8 +9,10 @@ from transpect.base.errors import CheckpointError
 from transpect.core import AttentionConfig, CausalLM, Mlp, ModelConfig, NormalInit, StackConfig
 from transpect.core.positions import Rope
 from transpect.interop.families.decoder import (
+    BODY,
     CAUSAL,
     FINAL,
+    GPT_WORDS,
     LAST,
     PARALLEL_FFN,
     PARALLEL_SELF,
@@ -78,7 +80,11 @@ FAMILY = Family(
         ),
         init=NormalInit(residual_scaling=False),
     ),
-    heads={"GPTJForCausalLM": CausalLM(tied=False, bias=True), "GPTJForSequenceClassification": LAST},
+    heads={
+        "GPTJForCausalLM": CausalLM(tied=False, bias=True),
+        "GPTJForSequenceClassification": LAST,
+        "GPTJModel": BODY,
+    },
     entries=(
         Key("vocab_size", "vocab_size", 50400),
         Key("n_positions", "context_length", 2048),
@@ -96,7 +102,9 @@ FAMILY = Family(
         Key("tie_word_embeddings", "head.tied", False, heads=CAUSAL),
         Labels(),
     ),
+    synonyms=GPT_WORDS,
     allowed=Allowed({"rotary": (True,), "scale_attn_weights": (True,)}),
     void=words("""n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
         tie_encoder_decoder"""),
+    bare=frozenset({"GPTJModel"}),
 )

@@ -1,27 +1,45 @@
-"""LongT5 (Guo et al. 2022) with local attention: T5 whose encoder sees a window."""
+"""LongT5 (Guo et al. 2022): T5 whose encoder sees a window, and perhaps a sum of every block of tokens."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transpect.base.codec import Data
-from transpect.core import Window
+from transpect.base.codec import Data, to_data
+from transpect.base.errors import CheckpointError
+from transpect.core import GlobalTokens, RMSNorm, Summaries, Window
 from transpect.interop.families.t5 import family
 from transpect.interop.options import Entry, Options, Override, at
 
 
 @dataclass(frozen=True)
-class Radius(Entry):
-    """``local_radius``: how far a token sees to either side."""
+class Sight(Entry):
+    """What a token of the encoder sees: ``local_radius`` tokens to either side, and perhaps a sum of every block."""
 
     def defaults(self) -> Mapping[str, Any]:
-        return {"local_radius": 127}
+        return {"local_radius": 127, "encoder_attention_type": "local", "global_block_size": 16}
 
     def read(self, options: Options) -> Iterable[Override]:
-        return [("encoder.visibility.width", options["local_radius"] + 1)]
+        window, kind = Window(options["local_radius"] + 1, both_ways=True), options["encoder_attention_type"]
+        if kind not in ("local", "transient-global"):
+            raise CheckpointError("encoder_attention_type must be local or transient-global", value=kind)
+        if kind == "local":
+            return [("encoder.visibility", to_data(window))]
+        sums = Summaries(options["global_block_size"], RMSNorm(options["layer_norm_epsilon"]))
+        return [
+            ("encoder.visibility", to_data(window | GlobalTokens())),
+            ("encoder.summaries", to_data(sums)),
+            ("encoder.positions.of_blocks", True),
+        ]
 
     def write(self, ours: Data) -> Mapping[str, Any]:
-        return {"local_radius": at(ours, "encoder.visibility.width") - 1}
+        sees, sums = at(ours, "encoder.visibility"), at(ours, "encoder.summaries")
+        if sums is None:
+            return {"local_radius": at(sees, "width") - 1, "encoder_attention_type": "local"}
+        return {
+            "local_radius": at(at(sees, "rules")[0], "width") - 1,
+            "encoder_attention_type": "transient-global",
+            "global_block_size": sums["size"],
+        }
 
 
 @dataclass(frozen=True)
@@ -45,7 +63,5 @@ FAMILY = family(
     ("LongT5ForConditionalGeneration", "LongT5Model"),
     visibility=Window(128, both_ways=True),
     tying=Scaling(),
-    entries=(Radius(),),
-    allowed={"encoder_attention_type": ("local",)},
-    void="global_block_size",  # of the other kind of attention
+    entries=(Sight(),),
 )

@@ -8,7 +8,7 @@ from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
 from transpect.core import AttentionConfig, CausalLM, LayerNorm, Mlp, ModelConfig, NormalInit, StackConfig, TokenClass
 from transpect.core.positions import Alibi
-from transpect.interop.families.decoder import CAUSAL, FFN, FINAL, LAST, SELF, head_rows, projections, tied_head
+from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, LAST, SELF, head_rows, projections, tied_head
 from transpect.interop.family import Family
 from transpect.interop.layouts import Fused
 from transpect.interop.options import COMMON_VOID, Allowed, Entry, Key, Labels, Options, Override, at, words
@@ -104,7 +104,7 @@ class Expansion(Entry):
 def opens_there(config: ModelConfig) -> bool:
     """`transformers` drops slopes, widths and biases that the code of the makers knows."""
     stack = config.decoder
-    if stack is None or not isinstance(stack.positions, Alibi):
+    if stack is None or not isinstance(stack.positions, Alibi) or not isinstance(stack.ffn, Mlp):
         return False
     usual = stack.positions.bias_max == 8 and stack.ffn.width(config.d_model) == 4 * config.d_model
     return usual and not stack.attention.qkv_bias
@@ -131,6 +131,7 @@ FAMILY = Family(
         "MPTForCausalLM": CausalLM(),  # in checkpoints that bring their own code
         "MptForSequenceClassification": LAST,
         "MptForTokenClassification": TokenClass(2),
+        "MptModel": BODY,
     },
     entries=(
         Key("vocab_size", "vocab_size", 50368),
@@ -164,5 +165,6 @@ FAMILY = Family(
     ),
     # there are no learned positions beside ALiBi, whatever is said
     void=words("learned_pos_emb init_config init_device verbose tokenizer_name"),
+    bare=frozenset({"MptModel"}),
     opens_there=opens_there,
 )

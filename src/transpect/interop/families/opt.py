@@ -8,7 +8,7 @@ from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
 from transpect.core import AttentionConfig, CausalLM, Mlp, ModelConfig, NormalInit, StackConfig
 from transpect.core.positions import Learned
-from transpect.interop.families.decoder import CAUSAL, FFN, FINAL, LAST, SELF, head_rows, tied_head
+from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, LAST, SELF, head_rows, tied_head
 from transpect.interop.family import Family
 from transpect.interop.options import Entry, Key, Labels, Options, Override, activations, at, words
 from transpect.interop.tensors import Row, Table, step
@@ -111,7 +111,11 @@ FAMILY = Family(
         ),
         init=NormalInit(residual_scaling=False),
     ),
-    heads={"OPTForCausalLM": CausalLM(), "OPTForSequenceClassification": LAST},
+    heads={
+        "OPTForCausalLM": CausalLM(),
+        "OPTForSequenceClassification": LAST,
+        "OPTModel": BODY,
+    },
     entries=(
         Key("vocab_size", "vocab_size", 50272),
         Key("hidden_size", "d_model", 768),
@@ -129,6 +133,7 @@ FAMILY = Family(
         Key("tie_word_embeddings", "head.tied", True, heads=CAUSAL),
         Labels(),
     ),
-    # layers that are skipped in training, and a dropout that was never read
-    void=words("layerdrop activation_dropout"),
+    # layers that are skipped in training, and what was never read
+    void=words("layerdrop activation_dropout output_projection"),
+    bare=frozenset({"OPTModel"}),
 )

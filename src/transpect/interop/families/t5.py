@@ -69,7 +69,9 @@ PLACES: Mapping[str, str | tuple[str, ...]] = {
 
 
 def local(config: ModelConfig, side: str) -> str:
-    """The name of self-attention, which says in LongT5 that it is local."""
+    """The name of self-attention, which says in LongT5 what it sees."""
+    if config.towers[side].summaries is not None:
+        return "TransientGlobalSelfAttention"
     return "LocalSelfAttention" if isinstance(config.towers[side].visibility, Window) else "SelfAttention"
 
 
@@ -84,6 +86,11 @@ def table(config: ModelConfig) -> Table:
         bias = f"{side}.block.{'#' if own else '0'}.layer.0.{local(config, side)}.relative_attention_bias.*"
         of_layer, of_stack = f"{branch(side, 'self')}.body.relation.table.*", f"towers.{side}.stack.positions.table.*"
         rows.append(Row(bias, of_layer if own else of_stack))
+        if config.towers[side].summaries is not None:
+            there = f"{side}.block.#.layer.0.{local(config, side)}.global_input_layer_norm.*"
+            rows.append(Row(there, f"{branch(side, 'self')}.body.summaries.norm.*"))
+            of_blocks = of_stack.replace("table", "block_table")
+            rows.append(Row(bias.replace("relative", "global_relative"), of_blocks))
         for place, name in enumerate(branches):
             there, here = f"{side}.block.#.layer.{place}", branch(side, name)
             rows.append(Row(f"{there}.layer_norm.*", f"{here}.before.*"))

@@ -1,0 +1,64 @@
+"""Layers that differ from the rest of their stack."""
+
+import pytest
+import torch
+
+from transpect.cache import DenseCache
+from transpect.core import (
+    AttentionConfig,
+    Mlp,
+    ModelConfig,
+    OtherLayers,
+    StackConfig,
+    Transformer,
+    Window,
+)
+from transpect.core.positions import Alibi, Learned, Position, Rope, Sinusoidal, T5Buckets
+
+HEADS = AttentionConfig(n_heads=4)
+SHARED = {
+    "visibility": (OtherLayers(at=(1, 3), visibility=Window(3)),),
+    "scale": (OtherLayers(at=(1,), attention=AttentionConfig(n_heads=4, scale=0.1)),),
+    "ffn": (OtherLayers(at=(0,), ffn=Mlp(d_ff=24)), OtherLayers(at=(2,), ffn=Mlp(d_ff=40))),
+}
+SCHEMES = (Learned(), Sinusoidal(), Rope(), Alibi(), T5Buckets(buckets=8, max_distance=6))
+
+
+def build(positions: Position, others: tuple[OtherLayers, ...]) -> Transformer:
+    stack = StackConfig(n_layers=4, attention=HEADS, ffn=Mlp(d_ff=32), positions=positions, others=others)
+    return Transformer(ModelConfig(vocab_size=31, d_model=16, context_length=32, decoder=stack)).eval()
+
+
+@pytest.mark.parametrize("positions", SCHEMES, ids=lambda scheme: scheme.kind)
+@pytest.mark.parametrize("others", SHARED.values(), ids=list(SHARED))
+def test_layers_with_the_same_positions_share_them(positions: Position, others: tuple[OtherLayers, ...]) -> None:
+    """A table of positions that no layer reads would be a silent parameter, and none of a checkpoint's."""
+    net = build(positions, others)
+    net(torch.arange(12)[None]).square().sum().backward()
+    assert [name for name, parameter in net.named_parameters() if parameter.grad is None] == []
+    assert len(net.towers["decoder"].stack.other_positions) == 0
+
+
+def test_layers_with_other_positions_have_their_own() -> None:
+    theta = (OtherLayers(at=(1,), positions=Rope(theta=10.0)), OtherLayers(at=(2,), positions=Rope(theta=10.0)))
+    assert len(build(Rope(), theta).towers["decoder"].stack.other_positions) == 1
+    wider = (OtherLayers(at=(1,), attention=AttentionConfig(n_heads=2)),)
+    assert len(build(Alibi(), wider).towers["decoder"].stack.other_positions) == 1
+
+
+@pytest.mark.parametrize("positions", SCHEMES, ids=lambda scheme: scheme.kind)
+@pytest.mark.parametrize("others", SHARED.values(), ids=list(SHARED))
+@torch.no_grad()
+def test_cached_equals_full(positions: Position, others: tuple[OtherLayers, ...]) -> None:
+    net, ids, cache = build(positions, others), torch.arange(12)[None], DenseCache()
+    pieces = [net(part, cache=cache) for part in ids.split([5, 1, 1, 5], 1)]
+    assert torch.allclose(torch.cat(pieces, 1), net(ids), atol=1e-5)
+
+
+@torch.no_grad()
+def test_every_other_layer_counts() -> None:
+    """The same weights without the difference compute something else."""
+    for others in (SHARED["visibility"], SHARED["scale"]):
+        net, plain = build(Rope(), others), build(Rope(), ())
+        plain.load_state_dict(net.state_dict())
+        assert not torch.allclose(net(torch.arange(12)[None]), plain(torch.arange(12)[None]), atol=1e-5)
