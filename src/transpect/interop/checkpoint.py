@@ -24,7 +24,7 @@ from transpect.interop.directory import atomic_directory, settled
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import Family, canonical
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
-from transpect.interop.tensors import Table, identity, load_state, pack_state
+from transpect.interop.tensors import Table, identity, link, load_state, pack_state
 from transpect.interop.weights import Weights, read_json, write_weights
 
 __all__ = [
@@ -161,8 +161,8 @@ def load_model(
     ours = {name: tensor.shape for name, tensor in model.state_dict().items()}
     table, links = Table(body=()), identity(ours)
     if family is not None:
-        table = family.table(config)
-        links = family.links(config, ours, bare=table.is_bare(weights))
+        table = family.table(config).stored_as(weights)
+        links = link(table.rows(bare=table.is_bare(weights)), ours)
     state = load_state(
         weights,
         table,
