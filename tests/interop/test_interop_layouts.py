@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from transpect.interop.layouts import Fused, Grouped, Layout, OneRow, Plain, Transposed
+from transpect.interop.layouts import Fused, Grouped, Layout, OneRow, Plain, Stacked, Transposed
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,16 @@ def test_grouped_projections_stand_group_by_group(groups: int, heads: int, width
         expected += range(g * each * width, (g + 1) * each * width)
         expected += [100 + g * width + i for i in range(width)] + [200 + g * width + i for i in range(width)]
     assert whole.tolist() == expected
+
+
+@pytest.mark.parametrize(("experts", "rows"), [(1, (3,)), (4, (3,)), (3, (5, 5)), (2, (3, 5))])
+def test_stacked_matrices_stand_expert_by_expert(experts: int, rows: tuple[int, ...]) -> None:
+    ours = [torch.randn(n, 7) for _ in range(experts) for n in rows]
+    shapes = [matrix.shape for matrix in ours]
+    (whole,) = Stacked(experts).pack(ours)
+    assert [whole.shape] == Stacked(experts).shapes(shapes) == [(experts, sum(rows), 7)]
+    for index in range(experts):
+        mine = ours[index * len(rows) : (index + 1) * len(rows)]
+        assert torch.equal(whole[index], torch.cat(mine))
+    back = Stacked(experts).unpack([whole], shapes)
+    assert all(torch.equal(a, b) for a, b in zip(back, ours, strict=True))

@@ -6,7 +6,7 @@ Axes: B batch, T query, D model, F feed-forward.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -37,10 +37,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(Variant):
     """A feed-forward branch with its options."""
 
-    d_ff: int | None
-
-    def width(self, d_model: int) -> int:
-        """F: ``d_ff``, or the kind's usual multiple of D."""
+    def resolved(self, d_model: int) -> FeedForward:
+        """The same with its widths spelled out for a model of width D."""
         raise AssertionError("abstract")
 
     def build(self, d_model: int) -> nn.Module:
@@ -67,7 +65,11 @@ class Mlp(FeedForward, kind="mlp"):
         share("dropout", self.dropout)
 
     def width(self, d_model: int) -> int:
+        """F."""
         return 4 * d_model if self.d_ff is None else self.d_ff
+
+    def resolved(self, d_model: int) -> Mlp:
+        return replace(self, d_ff=self.width(d_model))
 
     def build(self, d_model: int) -> nn.Module:
         return MlpModule(d_model, self.width(d_model), self)
@@ -92,7 +94,11 @@ class Glu(FeedForward, kind="glu"):
         share("dropout", self.dropout)
 
     def width(self, d_model: int) -> int:
+        """F."""
         return -(-8 * d_model // 96) * 32 if self.d_ff is None else self.d_ff
+
+    def resolved(self, d_model: int) -> Glu:
+        return replace(self, d_ff=self.width(d_model))
 
     def build(self, d_model: int) -> nn.Module:
         return GluModule(d_model, self.width(d_model), self)

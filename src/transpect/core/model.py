@@ -14,6 +14,8 @@ The model keeps no state: what it knows besides its weights comes in as argument
 
 from __future__ import annotations
 
+import re
+
 from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError, MaskError
@@ -164,7 +166,7 @@ class Transformer(nn.Module):
         for tower, stack in self.config.towers.items():
             branches = stack.n_layers * sum(len(step) for step in stack.steps)
             for name, module in self.towers[tower].named_modules(prefix=f"towers.{tower}"):
-                if isinstance(module, nn.Linear) and name.endswith((".body.out", ".body.down")):
+                if isinstance(module, nn.Linear) and re.search(r"\.body\.(out|(experts\.\d+\.)?down)$", name):
                     writers[name] = branches
         return writers
 

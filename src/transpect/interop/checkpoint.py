@@ -32,7 +32,7 @@ from transpect.interop.names import locate
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
 from transpect.interop.sentence import MODULES, read_pooled, sayable, without_heads, write_head
 from transpect.interop.sources import CONFIG, GENERATION, Source, open_source
-from transpect.interop.tensors import Table, identity, pack_state
+from transpect.interop.tensors import Table, identity, link, pack_state
 
 __all__ = [
     "checkpoint_directory",
@@ -167,8 +167,8 @@ def load_model(
     ours = {name: tensor.shape for name, tensor in model.state_dict().items()}
     table, links = Table(body=()), identity(ours)
     if kind.family is not None:
-        table = kind.table(config)
-        links = kind.family.links(config, ours, bare=table.is_bare(weights))
+        table = kind.table(config).stored_as(weights)
+        links = link(table.rows(bare=table.is_bare(weights)), ours)
     state = load_state(
         weights,
         table,

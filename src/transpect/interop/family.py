@@ -166,7 +166,7 @@ def _resolved(config: ModelConfig) -> Data:
 def _layer(kind: StackConfig, d_model: int) -> Data:
     return {
         "attention": _attention(kind.attention, d_model),
-        "ffn": {**to_data(kind.ffn), "d_ff": kind.ffn.width(d_model)},
+        "ffn": to_data(kind.ffn.resolved(d_model)),
         "positions": to_data(kind.positions),
         "visibility": to_data(_of_one_document(kind.visibility)),
     }

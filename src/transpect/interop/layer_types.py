@@ -114,21 +114,41 @@ class WindowRule:
 
 @dataclass(frozen=True)
 class EveryLayer(WindowRule):
-    """``sliding_window`` is for all layers (Mistral); ``default`` is what it is when absent."""
+    """``sliding_window`` is for all layers (Mistral).
+
+    Attributes:
+        default: of ``sliding_window``.
+        switch: whether it counts only if ``use_sliding_window``. Of Qwen 3 MoE's readers some let it begin at
+            ``max_window_layers`` and others not.
+    """
 
     default: int | None = None
+    switch: bool = False
 
     def defaults(self) -> Mapping[str, Any]:
-        return {"sliding_window": self.default}
+        switch = {"use_sliding_window": False, "max_window_layers": None} if self.switch else {}
+        return {"sliding_window": self.default, **switch}
 
     def width(self, options: Options) -> int | None:
+        if not self.switch:
+            return whole(options, "sliding_window")
+        if not options["use_sliding_window"]:
+            return None
+        if options["max_window_layers"]:
+            raise CheckpointError(
+                "a window from max_window_layers on means different things to different readers of this family",
+                value=options["max_window_layers"],
+                remedy="Set max_window_layers to 0 if all layers see the window.",
+            )
         return whole(options, "sliding_window")
 
     def windowed(self, options: Options, n_layers: int) -> list[bool]:
         return [True] * n_layers
 
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
-        return {"sliding_window": width}
+        if not self.switch:
+            return {"sliding_window": width}
+        return {"use_sliding_window": width is not None, "sliding_window": width}
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,29 @@ class OneRow(Layout):
         return [torch.Size((1, *shape)) for shape in ours]
 
 
+@dataclass(frozen=True)
+class Stacked(Layout):
+    """The same matrices of many experts in one tensor of three axes: for each expert, the rows of its matrices in turn.
+
+    Attributes:
+        experts: how many; our tensors come expert after expert.
+    """
+
+    experts: int
+
+    def unpack(self, theirs: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
+        (whole,) = theirs
+        return list(torch.split(whole.flatten(0, 1), [shape[0] for shape in shapes]))
+
+    def pack(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        rows = torch.cat(list(ours))
+        return [rows.view(self.experts, -1, *rows.shape[1:])]
+
+    def shapes(self, ours: Sequence[torch.Size]) -> list[torch.Size]:
+        rows, *rest = _joined(ours)
+        return [torch.Size((self.experts, rows // self.experts, *rest))]
+
+
 def _joined(shapes: Sequence[torch.Size]) -> torch.Size:
     return torch.Size((sum(shape[0] for shape in shapes), *shapes[0][1:]))
 

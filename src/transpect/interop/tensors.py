@@ -66,6 +66,7 @@ class Table:
             a body alone go without it.
         renamed: (suffix there, suffix in this table), for names of an older day.
         computed: tensors that follow from the config, by their full names.
+        variants: other ways to store the same, which are read and not written.
     """
 
     body: tuple[Row, ...]
@@ -75,6 +76,20 @@ class Table:
     prefix: str = ""
     renamed: tuple[tuple[str, str], ...] = ()
     computed: tuple[Computed, ...] = ()
+    variants: tuple[Table, ...] = ()
+
+    def stored_as(self, names: Iterable[str]) -> Table:
+        """This table, or that of its variants which alone has rows for some of these names."""
+        known = {row.theirs for row in self.rows(bare=True)}
+        own = [
+            (variant, [_compiled(row.theirs) for row in variant.rows(bare=True) if row.theirs not in known])
+            for variant in self.variants
+        ]
+        for name in names if own else ():
+            for variant, patterns in own:
+                if any(pattern.fullmatch(name.removeprefix(self.prefix)) for pattern in patterns):
+                    return variant
+        return self
 
     def rows(self, *, bare: bool) -> list[Row]:
         """Body and head with full names; ``bare`` leaves the prefix out."""

@@ -23,6 +23,9 @@ from transformers import (
     MistralForCausalLM,
     MistralForSequenceClassification,
     MistralModel,
+    MixtralConfig,
+    MixtralForCausalLM,
+    MixtralForSequenceClassification,
     Olmo2Config,
     Olmo2ForCausalLM,
     Olmo2ForSequenceClassification,
@@ -34,6 +37,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3ForSequenceClassification,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
     SmolLM3ForSequenceClassification,
@@ -70,6 +75,13 @@ LATE_WINDOWS: Options = {"use_sliding_window": True, "sliding_window": 11, "max_
 FULL, SLIDING = "full_attention", "sliding_attention"
 TYPES = [SLIDING, FULL, SLIDING, SLIDING, FULL]
 TYPED: Options = {"use_sliding_window": True, "sliding_window": 7, "layer_types": TYPES}
+EXPERTS: Options = {
+    **LLAMA,
+    "head_dim": 10,
+    "num_experts": 5,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 28,  # theirs wants rows of whole 16 bytes
+}
 WINDOW: Options = {**LLAMA, "sliding_window": 11}
 # heads of 10 numbers in a model of 48
 GEMMA: Options = {**LLAMA, "head_dim": 10, "num_key_value_heads": 3}
@@ -245,4 +257,41 @@ CASES = [
         {**scaled("yarn", **YARN), **FIVE, **TYPED, "no_rope_layers": [0, 1, 0, 0, 1]},
     ),
     Case("smollm3-classes", SmolLM3Config, SmolLM3ForSequenceClassification, {**FIVE, "num_labels": 5}),
+    Case("mixtral", MixtralConfig, MixtralForCausalLM, {**LLAMA, "num_local_experts": 5}),
+    Case(
+        "mixtral-windows",
+        MixtralConfig,
+        MixtralForCausalLM,
+        {
+            **WINDOW,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 3,
+            "head_dim": 10,
+            "hidden_act": "gelu",
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case(
+        "mixtral-classes",
+        MixtralConfig,
+        MixtralForSequenceClassification,
+        {**LLAMA, "num_local_experts": 3, "num_experts_per_tok": 1, "num_labels": 5},
+    ),
+    Case("qwen3-moe", Qwen3MoeConfig, Qwen3MoeForCausalLM, EXPERTS),
+    Case(
+        "qwen3-moe-some-dense",
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
+        {
+            **EXPERTS,
+            "num_hidden_layers": 5,
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [3],
+            "norm_topk_prob": True,
+            "attention_bias": True,
+            "use_sliding_window": True,
+            "sliding_window": 11,
+            "rms_norm_eps": 1e-2,
+        },
+    ),
 ]
