@@ -54,14 +54,15 @@ def alone(model: Transformer, samples: Sequence[Sample]) -> list[Reading]:
     return readings
 
 
-def cached(model: Transformer, samples: Sequence[Sample], step: int) -> list[Reading]:
-    """Each sample by itself in pieces of ``step`` tokens, through a cache."""
+def cached(model: Transformer, samples: Sequence[Sample], step: int, *, until: int | None = None) -> list[Reading]:
+    """Each sample by itself in pieces of ``step`` tokens, through a cache; no further than ``until`` tokens."""
     readings = []
     for sample in samples:
         ids, tags = _tensor([sample.ids], model), _tags(sample, model)
         source = _encode(model, [sample.source], 0) if sample.source else NO_SOURCE
         cache, pieces = DenseCache(), []
-        for part in _pieces(len(sample.ids), sample.prefix, step):
+        length = len(sample.ids) if until is None else min(len(sample.ids), max(until, sample.prefix))
+        for part in _pieces(length, sample.prefix, step):
             now = tags.columns(part) if sample.prefix else _following(cache, ids[:, part], tags.horizon)
             pieces += _read(model, ids[:, part], now, source, [slice(None)], cache)
         readings.append({name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]})
