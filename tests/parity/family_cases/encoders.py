@@ -14,6 +14,11 @@ from transformers import (
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
+    BigBirdConfig,
+    BigBirdForMaskedLM,
+    BigBirdForSequenceClassification,
+    BigBirdForTokenClassification,
+    BigBirdModel,
     CamembertConfig,
     CamembertForMaskedLM,
     DistilBertConfig,
@@ -27,6 +32,11 @@ from transformers import (
     ElectraForSequenceClassification,
     ElectraForTokenClassification,
     ElectraModel,
+    LongformerConfig,
+    LongformerForMaskedLM,
+    LongformerForSequenceClassification,
+    LongformerForTokenClassification,
+    LongformerModel,
     ModernBertConfig,
     ModernBertForMaskedLM,
     ModernBertForSequenceClassification,
@@ -91,6 +101,16 @@ MODERN_ODD: Options = {
     "classifier_bias": True,
     "classifier_activation": "relu",
 }
+LONGFORMER: Options = {**ROBERTA, "attention_window": [4, 8, 40], "sep_token_id": 2}
+BIG_BIRD: Options = {
+    **BERT,
+    "max_position_embeddings": 64 + PAD,  # there, what fills a block up has the padding's id for a position
+    "block_size": 4,
+    "num_random_blocks": 1,
+    "sep_token_id": 2,
+}
+# heads that read no pooler have one there all the same
+POOLER = ("bert.pooler.weight", "bert.pooler.bias")
 CLASSES: Options = {"num_labels": 5}
 
 
@@ -206,4 +226,79 @@ CASES = [
         {**MODERN, **CLASSES, "classifier_pooling": "mean"},
     ),
     Case("modernbert-token-classes", ModernBertConfig, ModernBertForTokenClassification, {**MODERN_ODD, **CLASSES}),
+    Case("longformer", LongformerConfig, LongformerForMaskedLM, LONGFORMER, first_position=None),
+    Case(
+        "longformer-untied",
+        LongformerConfig,
+        LongformerForMaskedLM,
+        {**LONGFORMER, **UNTIED, "attention_window": 6},
+        unread=("lm_head.bias",),
+        first_position=None,
+    ),
+    Case("longformer-pooler", LongformerConfig, LongformerModel, LONGFORMER, first_position=None),
+    Case("longformer-no-pooler", LongformerConfig, without_pooler(LongformerModel), LONGFORMER, first_position=None),
+    Case(
+        "longformer-classes",
+        LongformerConfig,
+        LongformerForSequenceClassification,
+        {**LONGFORMER, **CLASSES},
+        first_position=None,
+    ),
+    Case(
+        "longformer-token-classes",
+        LongformerConfig,
+        LongformerForTokenClassification,
+        {**LONGFORMER, **CLASSES},
+        first_position=None,
+    ),
+    # their blocks are counted from the first column, and the last one is the batch's
+    Case("big-bird", BigBirdConfig, BigBirdForMaskedLM, BIG_BIRD, row_by_row=True, unread=POOLER),
+    Case(
+        "big-bird-odd",
+        BigBirdConfig,
+        BigBirdForMaskedLM,
+        {
+            **BIG_BIRD,
+            **UNTIED,
+            "block_size": 2,
+            "num_random_blocks": 3,
+            "use_bias": False,
+            "rescale_embeddings": True,
+        },
+        unread=("cls.predictions.bias", *POOLER),
+        row_by_row=True,
+    ),
+    Case(
+        "big-bird-short",
+        BigBirdConfig,
+        BigBirdForMaskedLM,
+        {**BIG_BIRD, "block_size": 6},
+        row_by_row=True,
+        unread=POOLER,
+    ),
+    Case(
+        "big-bird-full",
+        BigBirdConfig,
+        BigBirdForSequenceClassification,
+        {**BIG_BIRD, **CLASSES, "attention_type": "original_full", "hidden_act": "relu"},
+        unread=POOLER,
+    ),
+    Case("big-bird-pooler", BigBirdConfig, BigBirdModel, BIG_BIRD, row_by_row=True),
+    Case("big-bird-no-pooler", BigBirdConfig, without_pooler(BigBirdModel), BIG_BIRD, row_by_row=True),
+    Case(
+        "big-bird-classes",
+        BigBirdConfig,
+        BigBirdForSequenceClassification,
+        {**BIG_BIRD, **CLASSES},
+        row_by_row=True,
+        unread=POOLER,
+    ),
+    Case(
+        "big-bird-token-classes",
+        BigBirdConfig,
+        BigBirdForTokenClassification,
+        {**BIG_BIRD, **CLASSES},
+        row_by_row=True,
+        unread=POOLER,
+    ),
 ]
