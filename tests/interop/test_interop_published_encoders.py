@@ -361,6 +361,21 @@ def test_what_cannot_be_built_is_refused_by_name(data: dict[str, Any], option: s
         FAMILIES[data["model_type"]].read(data)
 
 
+@pytest.mark.parametrize(
+    ("labels", "count"),
+    [
+        ({}, 2),
+        ({"num_labels": 7}, 7),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, 3),
+        ({"id2label": {"0": "a", "1": "b"}, "num_labels": 50, "eos_token_ids": 0}, 50),  # as in 2019
+    ],
+    ids=str,
+)
+def test_how_many_classes_there_are(labels: dict[str, Any], count: int) -> None:
+    config = FAMILIES["bert"].read({**BERT, "architectures": ["BertForSequenceClassification"], **labels})
+    assert config.head == SequenceClass(count)
+
+
 TINY = {"vocab_size": 97, "num_hidden_layers": 2, "num_attention_heads": 3, "hidden_size": 48, "intermediate_size": 60}
 Change = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
 

@@ -157,7 +157,8 @@ def call_theirs(pair: Pair, batch: Inputs) -> Seen:
     if isinstance(head, TokenClass) and output.ndim == 2:  # of a single class
         output = output[..., None]
     if pair.kind == "encoder-decoder":
-        hidden = [*out.encoder_hidden_states[:-1], *out.decoder_hidden_states[:-1]]
+        read = [layer[:, : batch.ids.shape[1]] for layer in out.encoder_hidden_states[:-1]]  # some fill up to blocks
+        hidden = [*read, *out.decoder_hidden_states[:-1]]
         return Seen(output, hidden, out.encoder_last_hidden_state)
     *hidden, last = (state[:, : batch.ids.shape[1]] for state in out.hidden_states)  # some are filled up to a block
     return Seen(output, hidden, last)

@@ -122,18 +122,20 @@ class Key(Entry):
 
 @dataclass(frozen=True)
 class Labels(Entry):
-    """How many classes: ``id2label``, or ``num_labels``, or two."""
+    """How many classes: ``num_labels``, or as many as ``id2label`` names, or two."""
 
     heads: tuple[str, ...] = ("sequence_class", "token_class")
 
     def defaults(self) -> Mapping[str, Any]:
-        return {"id2label": None, "label2id": None, "num_labels": 2}
+        return {"id2label": None, "label2id": None, "num_labels": 2}  # names may be too few, as in 2019
 
     def read(self, options: Options) -> Iterable[Override]:
         if options.head not in self.heads:
             return []
-        names = options["id2label"]
-        return [("head.n_classes", options["num_labels"] if names is None else len(names))]
+        names, count = options["id2label"], options.data.get("num_labels")
+        if count is None:
+            count = options["num_labels"] if names is None else len(names)
+        return [("head.n_classes", count)]
 
     def write(self, ours: Data) -> Mapping[str, Any]:
         if ours["head"]["kind"] not in self.heads:
@@ -229,7 +231,7 @@ COMMON_VOID = words("""
     model_type architectures transpect _name_or_path name_or_path _commit_hash transformers_version
     torch_dtype dtype transformers.js_config tokenizer_class processor_class auto_map finetuning_task
     task_specific_params problem_type prefix bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id
-    unk_token_id mask_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id use_cache
+    unk_token_id mask_token_id eos_token_ids decoder_start_token_id forced_bos_token_id forced_eos_token_id use_cache
     return_dict return_dict_in_generate output_attentions output_hidden_states output_scores output_past
     tie_last_hidden_states torchscript use_bfloat16 tf_legacy_loss gradient_checkpointing
     chunk_size_feed_forward attn_implementation _attn_implementation _attn_implementation_autoset max_length

@@ -7,6 +7,8 @@ from torch import nn
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    BigBirdPegasusConfig,
+    BigBirdPegasusForConditionalGeneration,
     LongT5Config,
     LongT5ForConditionalGeneration,
     M2M100Config,
@@ -64,6 +66,8 @@ BART: Options = {
     "decoder_start_token_id": 3,
     "forced_eos_token_id": None,
 }
+
+SPARSE: Options = {"block_size": 4, "num_random_blocks": 1}
 
 
 def own_head(model: nn.Module) -> None:
@@ -136,5 +140,25 @@ CASES = [
         max_position_embeddings=200,
         scale_embedding=False,
         activation_function="gelu",
+    ),
+    like_bart("bigbird-pegasus", BigBirdPegasusConfig, BigBirdPegasusForConditionalGeneration, **SPARSE),
+    like_bart(
+        "bigbird-pegasus-odd",
+        BigBirdPegasusConfig,
+        BigBirdPegasusForConditionalGeneration,
+        block_size=3,
+        num_random_blocks=2,
+        use_bias=True,
+        scale_embedding=False,
+    ),
+    like_bart(  # too short for blocks
+        "bigbird-pegasus-short", BigBirdPegasusConfig, BigBirdPegasusForConditionalGeneration, block_size=8
+    ),
+    like_bart(
+        "bigbird-pegasus-full",
+        BigBirdPegasusConfig,
+        BigBirdPegasusForConditionalGeneration,
+        attention_type="original_full",
+        use_bias=True,
     ),
 ]
