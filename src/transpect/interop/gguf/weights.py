@@ -19,7 +19,7 @@ from transpect.interop.gguf.table import PLAIN, Architecture, Layout
 __all__ = ["GgufWeights", "numbers"]
 
 _AS_STORED = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16, 28: torch.float64}
-_PART = 2**22  # numbers at a time: 16 MiB of float32
+_PART = 2**20  # numbers at a time: 4 MiB of float32
 _ANY_INTEGER = (24, 25, 26, 27)
 
 
