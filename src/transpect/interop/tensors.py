@@ -82,7 +82,7 @@ class Table:
         """This table, or that of its variants which alone has rows for some of these names."""
         known = {row.theirs for row in self.rows(bare=True)}
         own = [
-            (variant, [_compiled(row.theirs) for row in variant.rows(bare=True) if row.theirs not in known])
+            (variant, [matcher(row.theirs) for row in variant.rows(bare=True) if row.theirs not in known])
             for variant in self.variants
         ]
         for name in names if own else ():
