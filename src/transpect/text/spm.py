@@ -178,7 +178,7 @@ def _around(backend: tokenizers.Tokenizer, pieces: Pieces, cuts: Sequence[str]) 
         raise TokenizerError("spaces that are marked behind a word are not supported", remedy="Use a tokenizer.json.")
     steps: list[normalizers.Normalizer] = []
     if pieces.charsmap:
-        steps.append(normalizers.Precompiled(pieces.charsmap))
+        steps.append(_table(pieces.charsmap))
     if pieces.squeeze:
         steps += [normalizers.Replace(Regex(rf"\A +|[ {METASPACE}]+\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if pieces.prefix:
@@ -192,6 +192,15 @@ def _around(backend: tokenizers.Tokenizer, pieces: Pieces, cuts: Sequence[str]) 
     backend.decoder = decoders.Sequence(shown)
     user_defined = [] if pieces.whole_text else pieces.of(Kind.USER_DEFINED)
     added(backend, pieces.of(Kind.CONTROL, Kind.UNKNOWN), user_defined)
+
+
+def _table(charsmap: bytes) -> normalizers.Normalizer:
+    try:
+        return normalizers.Precompiled(charsmap)
+    except Exception as error:  # what `tokenizers` raises is a plain Exception
+        raise TokenizerError(
+            f"the normaliser's table can't be read ({error})", remedy="Copy the file again."
+        ) from error
 
 
 def added(backend: tokenizers.Tokenizer, special: Sequence[str], user_defined: Sequence[str]) -> None:
