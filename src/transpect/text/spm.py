@@ -9,9 +9,10 @@ Source: Kudo & Richardson 2018; https://github.com/google/sentencepiece.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 import tokenizers
@@ -203,10 +204,26 @@ def _table(charsmap: bytes) -> normalizers.Normalizer:
         ) from error
 
 
-def added(backend: tokenizers.Tokenizer, special: Sequence[str], user_defined: Sequence[str]) -> None:
-    """Make tokens match whole in text: special ones, and those that are ordinary text besides."""
-    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
-    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in user_defined])
+def added(
+    backend: tokenizers.Tokenizer,
+    special: Sequence[str],
+    user_defined: Sequence[str],
+    strips: Mapping[str, Mapping[str, bool]] = MappingProxyType({}),
+) -> None:
+    """Make tokens match whole in text: special ones, and those that are ordinary text besides.
+
+    Args:
+        backend: gets them.
+        special: tokens.
+        user_defined: tokens.
+        strips: which of them take the spaces beside them along (``lstrip``, ``rstrip``).
+    """
+    for tokens, is_special in ((special, True), (user_defined, False)):
+        made = [AddedToken(text, special=is_special, normalized=False, **strips.get(text, {})) for text in tokens]
+        if is_special:
+            backend.add_special_tokens(made)
+        else:
+            backend.add_tokens(made)
 
 
 def framed(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:

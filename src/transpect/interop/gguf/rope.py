@@ -17,7 +17,7 @@ import numpy.typing as npt
 from transpect.base.errors import CheckpointError
 from transpect.interop.gguf.table import Entry, Source, Values, short
 
-__all__ = ["FACTORS", "RopeEntry", "factors"]
+__all__ = ["FACTORS", "RopeEntry", "factors", "older"]
 
 FACTORS: Final = "rope_freqs.weight"
 ORIGINAL: Final = "original_max_position_embeddings"
@@ -96,6 +96,29 @@ class RopeEntry(Entry):
         if kind == "yarn":
             found |= {_SCALING + "original_context_length": said[ORIGINAL]}
         return found
+
+
+def older(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json whose rotary positions are stated as ``rope_theta`` and ``rope_scaling``, where it states them as
+    ``rope_parameters``; those of layers with a window, if they are others, become ``rope_local_base_freq``.
+
+    Raises:
+        CheckpointError: layers with a window that scale them.
+    """
+    said = config.get("rope_parameters")
+    if not said:
+        return dict(config)
+    everywhere = said.get("full_attention", said)
+    local = said.get("sliding_attention", {"rope_theta": None})
+    if local.get("rope_type", "default") != "default":
+        raise CheckpointError("layers with a window can't scale their rotary positions here", value=local)
+    scaling = {key: value for key, value in everywhere.items() if key != "rope_theta"}
+    found = {
+        "rope_theta": everywhere["rope_theta"],
+        "rope_scaling": None if scaling.get("rope_type", "default") == "default" else scaling,
+        "rope_local_base_freq": local["rope_theta"],
+    }
+    return {**config, **{key: value for key, value in found.items() if value is not None or key == "rope_scaling"}}
 
 
 def factors(config: Mapping[str, Any]) -> Array | None:
