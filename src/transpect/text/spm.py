@@ -233,6 +233,6 @@ def framed(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence
     ids = [(token, backend.token_to_id(token)) for token in dict.fromkeys([*before, *after])]
     backend.post_processor = processors.TemplateProcessing(
         single=[*before, "$A", *after],
-        pair=[*before, "$A", *after, *(f"{token}:1" for token in before), "$B:1", *(f"{token}:1" for token in after)],
+        pair=[*before, "$A", *after, "$B:1", *(f"{token}:1" for token in after)],
         special_tokens=ids,
     )
