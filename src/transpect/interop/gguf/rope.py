@@ -149,6 +149,9 @@ def _scaling(source: Source) -> dict[str, Any] | None:
     old = source.get("rope.scale_linear", float)
     kind = source.get(_SCALING + "type", str, "linear")
     factor = source.get(_SCALING + "factor", float, old or 0.0)
+    for name, usual in (("attn_factor", 1.0), ("yarn_attn_factor", 1.0), ("yarn_log_multiplier", 0.1)):
+        if source.get(_SCALING + name, float, usual) != usual:
+            raise CheckpointError(f"{_SCALING}{name} can't be other than {usual} here")
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
         return None
     if kind == "linear":
@@ -158,9 +161,6 @@ def _scaling(source: Source) -> dict[str, Any] | None:
     for name, usual in (("yarn_beta_fast", 32.0), ("yarn_beta_slow", 1.0), ("yarn_ext_factor", 1.0)):
         if source.get(_SCALING + name, float, usual) not in (usual, -1.0):  # -1 is "as usual"
             raise CheckpointError(f"{_SCALING}{name} can't be other than {usual} here")
-    for name in ("attn_factor", "yarn_attn_factor", "yarn_log_multiplier"):
-        if source.get(_SCALING + name, float) not in (None, 1.0 if name != "yarn_log_multiplier" else 0.1):
-            raise CheckpointError(f"{_SCALING}{name} can't be read", value=source.get(_SCALING + name, float))
     original = source.get(_SCALING + "original_context_length", int, source.need("context_length", int))
     return {"rope_type": "yarn", "factor": factor, ORIGINAL: original}
 
