@@ -244,10 +244,10 @@ def hub(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     serving = Hub()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             self._send(body=True)
 
-        def do_HEAD(self) -> None:  # noqa: N802
+        def do_HEAD(self) -> None:
             self._send(body=False)
 
         def _send(self, *, body: bool) -> None:
