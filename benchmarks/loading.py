@@ -5,8 +5,8 @@
 
 Each case is a made-up model of a few hundred MB, written by `transformers` (numbers where its header happens to end)
 or by us (aligned). Each measurement is a process of its own, the two tools in turn; the file is in the system's cache.
-Time is that of the call that gives the model, after all imports. Memory is the highest resident size above that of a process
-that has imported torch, over the size of the weights in the dtype that was asked for.
+Time is that of the call that gives the model, after all imports. Memory is the highest resident size above that of a
+process that has imported torch, over the size of the weights in the dtype that was asked for.
 """
 
 from __future__ import annotations

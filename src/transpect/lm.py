@@ -200,11 +200,11 @@ class LanguageModel:
         best = logits[0].double().softmax(-1).topk(min(k, logits.shape[-1]))
         return list(zip(self.tokenizer.tokens(best.indices.tolist()), best.values.tolist(), strict=True))
 
-    def embed(self, texts: str | Sequence[Prompt], *, batch_size: int = 32, truncate: bool = False) -> torch.Tensor:
+    def embed(self, texts: Prompt | Sequence[Prompt], *, batch_size: int = 32, truncate: bool = False) -> torch.Tensor:
         """One vector for each text, [N, D], from a model that pools (a sentence encoder).
 
         Args:
-            texts: texts or ids (a string is a list of one).
+            texts: one or several, as text or ids; one is a list of one.
             batch_size: how many are read at a time.
             truncate: cut a text that is longer than the context, instead of refusing it.
 
@@ -212,10 +212,10 @@ class LanguageModel:
             GenerationError: the model gives no vectors.
             ContextLengthError: a text longer than the context.
         """
-        texts = [texts] if isinstance(texts, str) else texts
-        rows = [self._whole(text) for text in texts]
+        several = cast(Sequence[Prompt], [texts] if _is_single(texts) else texts)
+        rows = [self._whole(text) for text in several]
         if truncate:
-            rows = [self._cut(row, text) for row, text in zip(rows, texts, strict=True)]
+            rows = [self._cut(row, text) for row, text in zip(rows, several, strict=True)]
         return encoder.pooled(self.model, rows, batch_size=batch_size)
 
     def fill_mask(self, text: Prompt, k: int = 5) -> list[list[tuple[str, float]]]:

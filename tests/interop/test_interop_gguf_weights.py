@@ -259,6 +259,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "causal": ({"llama.attention.causal": False}, "causal must be True"),
     "heads": ({"llama.attention.head_count": 0}, "head_count must be at least 1"),
     "odd heads": ({"llama.attention.head_count": 3, "llama.rope.dimension_count": 64}, "heads of an even width"),
+    "attention factor": ({"llama.rope.scaling.attn_factor": 1.5}, "attn_factor can't be other than 1.0"),
     "split": ({"split.count": 3}, "split over several files"),
 }
 

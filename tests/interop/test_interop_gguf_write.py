@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from transpect import lm
 from transpect.base.errors import CheckpointError
 from transpect.base.gguf import read_gguf
 from transpect.core import ModelConfig, Pooled, Transformer, override
 from transpect.core.positions import LinearScaling, Llama3Scaling
-from transpect.interop.blank import blank
-from transpect.interop.families import FAMILIES
+from transpect.interop import load_config, load_model
 from transpect.interop.family import canonical
 from transpect.interop.gguf import open_gguf, write_gguf
-from transpect.interop.loading import load_state
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 
 Small = Callable[..., ModelConfig]
@@ -38,17 +37,8 @@ def written(config: ModelConfig, tokenizer: Tokenizer, path: Path, dtype: Any = 
     return model
 
 
-def read(path: Path, dtype: torch.dtype | None = None) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
-    data, weights, _, pooled = open_gguf(path)
-    family = FAMILIES[data["model_type"]]
-    config = family.read(data, lambda: weights)
-    if pooled is not None:
-        config = override(config, [("head", pooled)])
-    ours = {name: tensor.shape for name, tensor in blank(config).state_dict().items()}
-    table = family.table(config)
-    links = family.links(config, ours, bare=table.is_bare(weights))
-    state = load_state(weights, table, links, ours, file=path, dtype=dtype, device=torch.device("cpu"))  # type: ignore[arg-type]
-    return config, state
+def read(path: Path, dtype: str | None = None) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
+    return load_config(path), load_model(path, dtype=dtype).state_dict()
 
 
 ROPE = "decoder.positions.scaling"
@@ -89,7 +79,7 @@ def test_smaller_numbers(dtype: str, name: str, small: Small, tokenizer: Tokeniz
     model = written(config, tokenizer, tmp_path / "m.gguf", dtype)
     write_gguf(model, tokenizer, tmp_path / "f32.gguf")
     assert (tmp_path / "m.gguf").stat().st_size < (tmp_path / "f32.gguf").stat().st_size
-    _, state = read(tmp_path / "m.gguf", torch.float32)
+    _, state = read(tmp_path / "m.gguf", "float32")
     for key, tensor in model.state_dict().items():
         if tensor.ndim < 2 or "positions" in key:
             assert torch.equal(state[key], tensor), key
@@ -102,9 +92,19 @@ def test_smaller_numbers(dtype: str, name: str, small: Small, tokenizer: Tokeniz
 def test_a_half_model_is_written_without_loss(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = Transformer(small("llama", vocab_size=tokenizer.vocab_size), seed=0).to(torch.bfloat16)
     write_gguf(model, tokenizer, tmp_path / "m.gguf")
-    _, state = read(tmp_path / "m.gguf", torch.bfloat16)
+    _, state = read(tmp_path / "m.gguf", "bfloat16")
     for key, tensor in model.state_dict().items():
         assert torch.equal(state[key], tensor), key
+
+
+def test_it_is_a_language_model_like_any_other(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = written(small("llama"), tokenizer, tmp_path / "m.gguf", generation={"max_new_tokens": 5})
+    there = lm.load(tmp_path / "m.gguf", device="cpu")
+    here = lm.LanguageModel(model.eval(), tokenizer, there.generation)
+    assert there.generate("The cat", max_new_tokens=5) == here.generate("The cat", max_new_tokens=5)
+    there.save(tmp_path / "directory")
+    for key, tensor in load_model(tmp_path / "directory").state_dict().items():
+        assert torch.equal(model.state_dict()[key], tensor), key
 
 
 def test_how_it_is_decoded_goes_along(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         {**SIZES, "rope_theta": 5e5, "rope_scaling": {**LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
     ),
     "llama-linear": ("llama", {**SIZES, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    "llama-yarn": ("llama", {**SIZES, "rope_scaling": {**LLAMA3, "rope_type": "yarn", "factor": 2.0}}),
     "gpt2": ("gpt2", {"n_embd": 96, "n_layer": 2, "n_head": 6, "n_positions": 64}),
     "qwen2": ("qwen2", {key: value for key, value in QWEN.items() if key != "head_dim"}),
     "qwen3": ("qwen3", QWEN),

@@ -292,4 +292,4 @@ def pooled(hidden: Tensor, tags: Tags, pool: Pool) -> Tensor:
         index = torch.where(real, columns, real.shape[1]).amin(-1)
     else:
         index = torch.where(real, columns, -1).amax(-1)
-    return hidden[torch.arange(len(index), device=index.device), index]
+    return hidden[torch.arange(index.shape[0], device=index.device), index]

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import CheckpointError, ConfigError
@@ -19,6 +19,9 @@ from transpect.interop.places import TOKENIZER, is_checkpoint
 from transpect.interop.sentence import SETTINGS, body_of, read_head
 from transpect.interop.sources import CONFIG, open_source
 from transpect.text import load_tokenizer
+
+if TYPE_CHECKING:
+    from transpect.interop.gguf.writer import DType
 
 __all__ = ["FORMATS", "Converted", "convert"]
 
@@ -59,7 +62,7 @@ def convert(
         target: a directory, or a file; one that stands there is replaced if it is a checkpoint of this kind.
         to: ``hf``, ``gguf`` or ``onnx``; None is by the end of ``target``: ``.gguf``, ``.onnx``, or a directory.
         dtype: of the weights; for ``hf`` float32, bfloat16, float16 or float64 (None is as they are), for ``gguf`` f32,
-            f16 or q8_0 (None is f16), for ``onnx`` float32 or float16 (None is float32).
+            f16 or q8_0 (None is f32), for ``onnx`` float32 or float16 (None is float32).
         allow_pickle: read pickled weights where the source has no others.
 
     Raises:
@@ -89,7 +92,7 @@ def _write_gguf(model: Transformer, place: Path, target: Path, dtype: str | None
     assert dtype is not None
     tokenizer, generation = load_tokenizer(body_of(place)), load_generation(place)
     with atomic_file(target) as staging:
-        write_gguf(model, staging, tokenizer=tokenizer, generation=generation, dtype=dtype)
+        write_gguf(model, tokenizer, staging, cast("DType", dtype), generation=generation, name=target.stem)
 
 
 def _write_onnx(model: Transformer, place: Path, target: Path, dtype: str | None) -> None:
@@ -162,7 +165,7 @@ def _format(target: Path, to: str | None) -> str:
 def _dtype(form: str, dtype: str | None) -> str | None:
     known = _DTYPES[form]
     if dtype is None:
-        return {GGUF: "f16", ONNX: "float32"}.get(form)
+        return {GGUF: "f32", ONNX: "float32"}.get(form)
     if dtype not in known:
         raise ConfigError(f"the dtype of {form} must be one of {', '.join(dict.fromkeys(known.values()))}", value=dtype)
     return known[dtype]

@@ -9,9 +9,10 @@ Source: Kudo & Richardson 2018; https://github.com/google/sentencepiece.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 import tokenizers
@@ -178,7 +179,7 @@ def _around(backend: tokenizers.Tokenizer, pieces: Pieces, cuts: Sequence[str]) 
         raise TokenizerError("spaces that are marked behind a word are not supported", remedy="Use a tokenizer.json.")
     steps: list[normalizers.Normalizer] = []
     if pieces.charsmap:
-        steps.append(normalizers.Precompiled(pieces.charsmap))
+        steps.append(_table(pieces.charsmap))
     if pieces.squeeze:
         steps += [normalizers.Replace(Regex(rf"\A +|[ {METASPACE}]+\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if pieces.prefix:
@@ -194,10 +195,35 @@ def _around(backend: tokenizers.Tokenizer, pieces: Pieces, cuts: Sequence[str]) 
     added(backend, pieces.of(Kind.CONTROL, Kind.UNKNOWN), user_defined)
 
 
-def added(backend: tokenizers.Tokenizer, special: Sequence[str], user_defined: Sequence[str]) -> None:
-    """Make tokens match whole in text: special ones, and those that are ordinary text besides."""
-    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
-    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in user_defined])
+def _table(charsmap: bytes) -> normalizers.Normalizer:
+    try:
+        return normalizers.Precompiled(charsmap)
+    except Exception as error:  # what `tokenizers` raises is a plain Exception
+        raise TokenizerError(
+            f"the normaliser's table can't be read ({error})", remedy="Copy the file again."
+        ) from error
+
+
+def added(
+    backend: tokenizers.Tokenizer,
+    special: Sequence[str],
+    user_defined: Sequence[str],
+    strips: Mapping[str, Mapping[str, bool]] = MappingProxyType({}),
+) -> None:
+    """Make tokens match whole in text: special ones, and those that are ordinary text besides.
+
+    Args:
+        backend: gets them.
+        special: tokens.
+        user_defined: tokens.
+        strips: which of them take the spaces beside them along (``lstrip``, ``rstrip``).
+    """
+    for tokens, is_special in ((special, True), (user_defined, False)):
+        made = [AddedToken(text, special=is_special, normalized=False, **strips.get(text, {})) for text in tokens]
+        if is_special:
+            backend.add_special_tokens(made)
+        else:
+            backend.add_tokens(made)
 
 
 def framed(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
@@ -207,6 +233,6 @@ def framed(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence
     ids = [(token, backend.token_to_id(token)) for token in dict.fromkeys([*before, *after])]
     backend.post_processor = processors.TemplateProcessing(
         single=[*before, "$A", *after],
-        pair=[*before, "$A", *after, *(f"{token}:1" for token in before), "$B:1", *(f"{token}:1" for token in after)],
+        pair=[*before, "$A", *after, "$B:1", *(f"{token}:1" for token in after)],
         special_tokens=ids,
     )

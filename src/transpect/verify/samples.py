@@ -102,11 +102,11 @@ def _rules(config: ModelConfig) -> list[Visibility]:
 
 
 def _edge(rule: Visibility) -> int:
-    """The first query that a rule hides a key from which the plain rule shows; 0 where there is none in reach."""
+    """The shortest length at which a rule hides a key that the plain rule shows; 0 where there is none in reach."""
     tags = Tags.dense(1, REACH, device="cpu")
     plain = Full() if rule.looks_ahead(prefix=False) else Causal()
-    hidden = (plain.mask(tags, tags) & ~rule.mask(tags, tags))[0].any(-1)
-    return int(hidden.long().argmax()) if bool(hidden.any()) else 0
+    query, key = (plain.mask(tags, tags) & ~rule.mask(tags, tags))[0].nonzero(as_tuple=True)
+    return int(torch.maximum(query, key).min()) + 1 if len(query) else 0
 
 
 def _depends(config: ModelConfig, tag: str) -> bool:

@@ -54,9 +54,9 @@ ROWS: dict[str, Row] = {
         "zh": "格式：hf、gguf 或 onnx；不给则由 DST 的名称决定。",
     },
     "cli.convert.dtype": {
-        "en": "What the weights become. hf: float32, bfloat16, float16 (as they are when not given); gguf: f32, f16 "
-        "(when not given), q8_0; onnx: float32 (when not given), float16.",
-        "zh": "权重的数据类型。hf：float32、bfloat16、float16（不给则不变）；gguf：f32、f16（默认）、q8_0；"
+        "en": "What the weights become. hf: float32, bfloat16, float16 (as they are when not given); gguf: f32 "
+        "(when not given), f16, q8_0; onnx: float32 (when not given), float16.",
+        "zh": "权重的数据类型。hf：float32、bfloat16、float16（不给则不变）；gguf：f32（默认）、f16、q8_0；"
         "onnx：float32（默认）、float16。",
     },
     "cli.convert.done": {

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from transpect.base.errors import CheckpointError
 from transpect.interop.gguf.table import Entry, Source, Values, short
 
-__all__ = ["FACTORS", "RopeEntry", "factors"]
+__all__ = ["FACTORS", "RopeEntry", "factors", "older"]
 
 FACTORS: Final = "rope_freqs.weight"
 ORIGINAL: Final = "original_max_position_embeddings"
@@ -98,6 +98,29 @@ class RopeEntry(Entry):
         return found
 
 
+def older(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json whose rotary positions are stated as ``rope_theta`` and ``rope_scaling``, where it states them as
+    ``rope_parameters``; those of layers with a window, if they are others, become ``rope_local_base_freq``.
+
+    Raises:
+        CheckpointError: layers with a window that scale them.
+    """
+    said = config.get("rope_parameters")
+    if not said:
+        return dict(config)
+    everywhere = said.get("full_attention", said)
+    local = said.get("sliding_attention", {"rope_theta": None})
+    if local.get("rope_type", "default") != "default":
+        raise CheckpointError("layers with a window can't scale their rotary positions here", value=local)
+    scaling = {key: value for key, value in everywhere.items() if key != "rope_theta"}
+    found = {
+        "rope_theta": everywhere["rope_theta"],
+        "rope_scaling": None if scaling.get("rope_type", "default") == "default" else scaling,
+        "rope_local_base_freq": local["rope_theta"],
+    }
+    return {**config, **{key: value for key, value in found.items() if value is not None or key == "rope_scaling"}}
+
+
 def factors(config: Mapping[str, Any]) -> Array | None:
     """The numbers of ``rope_freqs.weight`` for a config.json; None where it needs none."""
     said = config.get("rope_scaling")
@@ -126,6 +149,9 @@ def _scaling(source: Source) -> dict[str, Any] | None:
     old = source.get("rope.scale_linear", float)
     kind = source.get(_SCALING + "type", str, "linear")
     factor = source.get(_SCALING + "factor", float, old or 0.0)
+    for name, usual in (("attn_factor", 1.0), ("yarn_attn_factor", 1.0), ("yarn_log_multiplier", 0.1)):
+        if source.get(_SCALING + name, float, usual) != usual:
+            raise CheckpointError(f"{_SCALING}{name} can't be other than {usual} here")
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
         return None
     if kind == "linear":
@@ -135,9 +161,6 @@ def _scaling(source: Source) -> dict[str, Any] | None:
     for name, usual in (("yarn_beta_fast", 32.0), ("yarn_beta_slow", 1.0), ("yarn_ext_factor", 1.0)):
         if source.get(_SCALING + name, float, usual) not in (usual, -1.0):  # -1 is "as usual"
             raise CheckpointError(f"{_SCALING}{name} can't be other than {usual} here")
-    for name in ("attn_factor", "yarn_attn_factor", "yarn_log_multiplier"):
-        if source.get(_SCALING + name, float) not in (None, 1.0 if name != "yarn_log_multiplier" else 0.1):
-            raise CheckpointError(f"{_SCALING}{name} can't be read", value=source.get(_SCALING + name, float))
     original = source.get(_SCALING + "original_context_length", int, source.need("context_length", int))
     return {"rope_type": "yarn", "factor": factor, ORIGINAL: original}
 

@@ -212,6 +212,7 @@ class Architecture:
         for entry in self.entries:
             config |= entry.read(source)
         known = {key for entry in self.entries for key in entry.keys} | self.void | COMMON_VOID
+        known |= {key for key in NONE if source.get(key, int) == 0}
         prefix = f"{self.name}."
         unknown = {key for key in source.metadata if key.startswith(prefix)} - {prefix + key for key in known}
         if unknown:
@@ -245,7 +246,9 @@ class Architecture:
         return _translate(name, ((place.name, place.theirs, place.layout) for place in self.places))
 
 
-COMMON_VOID: Final = frozenset({"vocab_size", "attention.causal", "rope.scaling.finetuned"})
+COMMON_VOID: Final = frozenset({"vocab_size", "attention.causal", "rope.scaling.finetuned", "tensor_data_layout"})
+NONE: Final = ("expert_count", "expert_used_count")
+"""Counts of what a dense model has none of; some writers say 0."""
 _WILD: Final = {"#": r"(\d+)", "*": "(weight|bias)"}
 
 

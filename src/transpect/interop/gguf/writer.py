@@ -21,7 +21,7 @@ from transpect.interop.families import FAMILIES
 from transpect.interop.family import Family, canonical
 from transpect.interop.gguf.architectures import ARCHITECTURES
 from transpect.interop.gguf.reader import POOLS, SAMPLING
-from transpect.interop.gguf.rope import FACTORS, factors
+from transpect.interop.gguf.rope import FACTORS, factors, older
 from transpect.interop.gguf.table import Architecture, Layout, Source
 from transpect.interop.tensors import pack_state
 from transpect.text import Tokenizer
@@ -93,7 +93,7 @@ def _described(config: ModelConfig) -> tuple[Architecture, Family, ModelConfig, 
             continue  # the file has no place for another head
         data = family.write(as_theirs)
         if data is not None and data["architectures"] == [architecture.head]:
-            return architecture, family, as_theirs, dict(data)
+            return architecture, family, as_theirs, older(data)
     raise CheckpointError(
         f"a model that is written as GGUF must be one of {', '.join(ARCHITECTURES)}, with the head that llama.cpp has "
         "for it (a language model's, or for bert a pooled embedding)",

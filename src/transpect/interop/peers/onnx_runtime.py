@@ -90,14 +90,20 @@ def _batch(session: Session, samples: Sequence[Sample], step: int | None) -> lis
         "prefix_length": np.array([sample.prefix for sample in samples], np.int64),
     }
     past = session.empty(len(samples))
-    pieces = range(0, longest, step) if step and past else range(1)
-    width = step if step and past else longest
     found = []
-    for start in pieces:
-        part = slice(start, start + width)
-        now = {"input_ids": ids[:, part], "attention_mask": mask[:, : start + width], "position_ids": column[:, part]}
+    # a prefix that sees itself both ways is one piece
+    first = (
+        max(pad + sample.prefix for pad, sample in zip(pads, samples, strict=True))
+        if any(sample.prefix for sample in samples)
+        else 0
+    )
+    start, width = 0, step if step and past else longest
+    while start < longest:
+        end = min(max(start + width, first), longest)
+        part = slice(start, end)
+        now = {"input_ids": ids[:, part], "attention_mask": mask[:, :end], "position_ids": column[:, part]}
         out = session.run({**fed, **now, **past})
-        past = _renamed(out)
+        past, start = _renamed(out), end
         found.append({ours: out[name] for name, ours in NAMES.items() if name in out})
     whole = {
         name: np.concatenate([out[name] for out in found], 1) if len(found) > 1 else found[0][name] for name in found[0]

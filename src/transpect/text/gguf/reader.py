@@ -12,31 +12,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from transpect.base.errors import TokenizerError
 from transpect.base.gguf import read_gguf
+from transpect.text.gguf.described import GGML, HF_JSON, Described, Frame, bracketed
 from transpect.text.gguf.pre import PRE, Pre
-from transpect.text.spm import Kind, Pieces, added, bpe, framed, unigram
+from transpect.text.spm import Pieces, added, bpe, framed, unigram
 from transpect.text.tokenizer import METASPACE, Tokenizer
 
-__all__ = ["GGML", "IDS", "load_gguf_tokenizer", "tokenizer_from"]
-
-GGML: Final = "tokenizer.ggml."
-HF_JSON: Final = "tokenizer.huggingface.json"
-"""The key of a whole tokenizer.json."""
-IDS: Final = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "pad": "padding_token_id",
-    "unk": "unknown_token_id",
-    "mask": "mask_token_id",
-    "cls": "cls_token_id",
-    "sep": "seperator_token_id",  # spelled so in the format
-}
-"""The key, after `GGML`, of each role."""
+__all__ = ["load_gguf_tokenizer", "tokenizer_from"]
 
 
 def load_gguf_tokenizer(path: Path) -> Tokenizer:
@@ -66,7 +52,7 @@ def tokenizer_from(metadata: Mapping[str, Any]) -> Tokenizer:
             value=model,
             remedy="Use the tokenizer of the model's Hugging Face directory.",
         )
-    about = _About(metadata)
+    about = Described(metadata)
     roles = about.roles()
     if HF_JSON in metadata:
         backend = _as_published(metadata[HF_JSON], about)
@@ -83,7 +69,7 @@ def tokenizer_from(metadata: Mapping[str, Any]) -> Tokenizer:
     )
 
 
-def _as_published(text: object, about: _About) -> tokenizers.Tokenizer:
+def _as_published(text: object, about: Described) -> tokenizers.Tokenizer:
     """The tokenizer.json in a file, which must have the file's vocabulary."""
     try:
         backend = tokenizers.Tokenizer.from_str(str(text))
@@ -98,107 +84,8 @@ def _as_published(text: object, about: _About) -> tokenizers.Tokenizer:
     return backend
 
 
-Frame = tuple[tuple[str, ...], tuple[str, ...]]
-"""The roles that stand before and after a text."""
-
-
-class _About:
-    """What the metadata say, checked."""
-
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self._metadata = metadata
-        tokens = self.get("tokens", list)
-        if not tokens or not all(isinstance(token, str) for token in tokens):
-            raise TokenizerError(f"{GGML}tokens must be a list of strings", remedy="This file has no vocabulary.")
-        self.tokens: list[str] = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)]
-        if len(set(self.tokens)) < len(self.tokens):
-            seen: set[str] = set()
-            twice = next(t for t in self.tokens if t in seen or seen.add(t))  # type: ignore[func-returns-value]
-            raise TokenizerError("a token may stand in a vocabulary only once", value=twice)
-        kinds = self._numbers("token_type")
-        self.kinds = [Kind.NORMAL] * len(tokens) if kinds is None else [_kind(number) for number in kinds.tolist()]
-
-    def get(self, key: str, kind: type, default: Any = None) -> Any:
-        value = self._metadata.get(GGML + key)
-        if value is None:
-            return default
-        if type(value) is not kind:
-            raise TokenizerError(f"{GGML}{key} must be of the type {kind.__name__}", value=value)
-        return value
-
-    def _numbers(self, key: str) -> np.ndarray[Any, Any] | None:
-        values: np.ndarray[Any, Any] | None = self.get(key, np.ndarray)
-        if values is not None and len(values) != len(self.tokens):
-            raise TokenizerError(
-                f"{GGML}{key} must have a number for each of the {len(self.tokens)} tokens", value=len(values)
-            )
-        return values
-
-    def flag(self, key: str, default: bool) -> bool:
-        return bool(self.get(key, bool, default))
-
-    def scores(self) -> list[float]:
-        values = self._numbers("scores")
-        if values is None:
-            raise TokenizerError(f"a vocabulary of this kind needs {GGML}scores", remedy="Convert the model again.")
-        scores: list[float] = values.astype(np.float64).tolist()
-        if not np.isfinite(values.astype(np.float64)).all():
-            raise TokenizerError(f"{GGML}scores must be finite")
-        return scores
-
-    def roles(self) -> dict[str, str]:
-        """The tokens that the file gives a role; an id beyond the vocabulary is none, as in llama.cpp."""
-        ids = {role: self.get(key, int) for role, key in IDS.items()}
-        if self._metadata[GGML + "model"] == "bert":
-            # llama.cpp keeps BERT's [CLS] as what a text begins with
-            ids["cls"] = ids["bos"] if ids["cls"] is None else ids["cls"]
-            ids |= {"bos": None, "eos": None}
-            ids |= {role: number for role, number in _BERT_IDS.items() if ids[role] is None}
-        elif self._metadata[GGML + "model"] == "llama":
-            ids |= {role: number for role, number in _LLAMA_IDS.items() if ids[role] is None}
-        return {role: self.tokens[i] for role, i in ids.items() if i is not None and 0 <= i < len(self.tokens)}
-
-    def special(self) -> tuple[list[str], list[str]]:
-        """The tokens that are matched whole: special ones, and user-defined ones."""
-        by_kind = list(zip(self.tokens, self.kinds, strict=True))
-        return (
-            [token for token, kind in by_kind if kind in (Kind.CONTROL, Kind.UNKNOWN)],
-            [token for token, kind in by_kind if kind == Kind.USER_DEFINED],
-        )
-
-    def pieces(self, *, prefix: bool) -> Pieces:
-        charsmap = self.get("precompiled_charsmap", np.ndarray)
-        return Pieces(
-            self.tokens,
-            self.scores(),
-            self.kinds,
-            prefix=self.flag("add_space_prefix", prefix),
-            squeeze=self.flag("remove_extra_whitespaces", False),
-            charsmap=b"" if charsmap is None else charsmap.astype(np.uint8).tobytes(),
-        )
-
-    def words(self) -> list[str]:
-        """BERT's tokens as WordPiece spells them."""
-        special, user_defined = self.special()
-        whole = {*special, *user_defined, *self.roles().values()}
-        return [_word_piece(token, token in whole) for token in self.tokens]
-
-    def frame(self, bos: bool, eos: bool) -> Frame:
-        before = ("bos",) if self.flag("add_bos_token", bos) else ()
-        return before, ("eos",) if self.flag("add_eos_token", eos) else ()
-
-
-_BERT_IDS: Final = {"cls": 101, "sep": 102, "unk": 100, "pad": 0, "mask": 103}
-_LLAMA_IDS: Final = {"bos": 1, "eos": 2, "unk": 0}
-"""The ids that llama.cpp takes where a file of these kinds does not say them."""
-
-
-def _kind(number: int) -> Kind:
-    return Kind(number) if number in Kind._value2member_map_ else Kind.UNDEFINED
-
-
-def _gpt2(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
-    name = about.get("pre", str)
+def _gpt2(about: Described) -> tuple[tokenizers.Tokenizer, Frame]:
+    name = "gemma4" if about.model == "gemma4" else about.get("pre", str)
     if name not in PRE:
         raise TokenizerError(
             f"{GGML}pre must name a pre-tokenizer that is known",
@@ -229,21 +116,28 @@ def _gpt2(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
     else:
         steps = [decoders.Replace(METASPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
         backend.decoder = decoders.Sequence(steps)
-    added(backend, *about.special())
+    special, user_defined = about.special()
+    if not pre.byte_level:  # runs of newlines are tokens, and no file has merges for them
+        user_defined += [token for token in about.tokens if len(token) > 1 and not token.strip("\n")]
+    added(backend, special, user_defined, about.strips())
     return backend, about.frame(pre.adds_bos, False)
 
 
-def _llama(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
+def _llama(about: Described) -> tuple[tokenizers.Tokenizer, Frame]:
     # llama.cpp does not normalise these: no table, and every space stays
     pieces = Pieces(about.tokens, about.scores(), about.kinds, prefix=about.flag("add_space_prefix", True))
-    return bpe(pieces), about.frame(True, False)
+    backend = bpe(pieces)
+    added(backend, *about.special(), about.strips())
+    return backend, about.frame(True, False)
 
 
-def _t5(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
-    return unigram(about.pieces(prefix=True)), about.frame(False, True)
+def _t5(about: Described) -> tuple[tokenizers.Tokenizer, Frame]:
+    backend = unigram(about.pieces(prefix=True))
+    added(backend, *about.special(), about.strips())
+    return backend, about.frame(False, True)
 
 
-def _bert(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
+def _bert(about: Described) -> tuple[tokenizers.Tokenizer, Frame]:
     special, user_defined = about.special()
     roles = about.roles()
     whole = {*special, *user_defined, *roles.values()}
@@ -251,7 +145,7 @@ def _bert(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
     if len(set(words)) < len(words):
         raise TokenizerError("two tokens of the vocabulary are the same WordPiece", remedy="Convert the model again.")
     # An uncased vocabulary has no upper case in any word.
-    cased = any(token != token.lower() for token in about.tokens if token not in whole and not _bracketed(token))
+    cased = any(token != token.lower() for token in about.tokens if token not in whole and not bracketed(token))
     lowercase = about.flag("normalizer.lowercase", not cased)
     strip = about.flag("normalizer.strip_accents", lowercase)
     unk = roles.get("unk", "[UNK]")
@@ -264,24 +158,14 @@ def _bert(about: _About) -> tuple[tokenizers.Tokenizer, Frame]:
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
-    added(backend, special, user_defined)
+    added(backend, special, user_defined, about.strips())
     before = ("cls",) if about.flag("add_bos_token", True) else ()
     return backend, (before, ("sep",) if about.flag("add_eos_token", True) else ())
 
 
-def _bracketed(token: str) -> bool:
-    return token.startswith("[") and token.endswith("]")
-
-
-def _word_piece(token: str, whole: bool) -> str:
-    """The file marks the pieces that begin a word, with ``▁``; WordPiece marks the others, with ``##``."""
-    if token.startswith(METASPACE) and not whole:
-        return token[len(METASPACE) :]
-    return token if whole or _bracketed(token) else f"##{token}"
-
-
-_KINDS: Final[dict[str, Callable[[_About], tuple[tokenizers.Tokenizer, Frame]]]] = {
+_KINDS: Final[dict[str, Callable[[Described], tuple[tokenizers.Tokenizer, Frame]]]] = {
     "gpt2": _gpt2,
+    "gemma4": _gpt2,
     "llama": _llama,
     "bert": _bert,
     "t5": _t5,

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from transpect.base.errors import TokenizerError
 from transpect.text.framing import Frame
+from transpect.text.gguf.described import GGML, HF_JSON, IDS
 from transpect.text.gguf.pre import PRE, spec
-from transpect.text.gguf.reader import GGML, HF_JSON, IDS
 from transpect.text.spm import Kind, Pieces, merges_by_score
 from transpect.text.tokenizer import METASPACE, Tokenizer
 

@@ -1,0 +1,106 @@
+"""`transpect verify` prints a table, leaves a certificate, and ends with 1 when a row falls short."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from transpect.cache import DenseCache
+from transpect.core.kernels import Sdpa
+
+
+@pytest.fixture
+def own(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may write beside."""
+    return Path(shutil.copytree(tiny, tmp_path / "own"))
+
+
+def test_a_sound_model_gets_a_certificate_beside_its_weights(cli, own: Path) -> None:
+    answer = cli("verify", own, "--no-peers")
+    assert answer.code == 0, answer.out + answer.err
+    certificate = json.loads((own / "certificate.json").read_text(encoding="utf-8"))
+    assert str(own / "certificate.json") in answer.out
+    assert certificate["passes"] is True and certificate["kind"] == "decoder" and certificate["dtype"] == "float32"
+    weights = (own / "model.safetensors").read_bytes()
+    assert certificate["weights"] == {"model.safetensors": hashlib.sha256(weights).hexdigest()}
+    assert certificate["versions"]["torch"] == torch.__version__
+    ways = {(row["way"], row["detail"]): row for row in certificate["rows"]}
+    assert {("kernel", "naive"), ("cached", "1"), ("padded", "left"), ("engine", "8")} <= ways.keys()
+    for row in ways.values():
+        assert row["verdict"] == "pass"
+        assert row["max_delta"] is None or 0 <= row["max_delta"] <= row["tolerance"] < 1e-3
+    assert {label for label, _ in certificate["samples"]} >= {"zh", "random ids, 9"}
+
+
+def test_the_same_seed_gives_the_same_numbers(cli, own: Path) -> None:
+    def numbers(seed: int) -> list[tuple[object, ...]]:
+        answer = cli("verify", own, "--no-peers", "--json", "--seed", seed)
+        return [(row["max_delta"], row["tolerance"]) for row in json.loads(answer.out)["rows"]]
+
+    assert numbers(5) == numbers(5) != numbers(6)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_fault_ends_with_1_and_names_its_row(cli, own: Path, monkeypatch: pytest.MonkeyPatch, language: str) -> None:
+    monkeypatch.setenv("TRANSPECT_LANG", language)
+    right = DenseCache.next_position.fget
+    monkeypatch.setattr(DenseCache, "next_position", property(lambda self: right(self) + bool(self.length)))
+    answer = cli("verify", own, "--no-peers")
+    assert answer.code == 1 and not answer.err
+    wrong = {"en": "DIFFERS", "zh": "不一致"}[language]
+    lines = [line for line in answer.out.splitlines() if wrong in line]
+    cached = {"en": "with a cache, token by token", "zh": "用缓存，逐个词元"}[language]
+    assert any(line.startswith(cached) for line in lines)
+    assert not any("naive" in line for line in lines)
+    assert json.loads((own / "certificate.json").read_text(encoding="utf-8"))["passes"] is False
+
+
+def test_numbers_that_are_none_still_make_valid_json(cli, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Sdpa.attend
+    monkeypatch.setattr(Sdpa, "attend", lambda *a, **rest: right(*a, **rest) * float("nan"))
+    answer = cli("verify", own, "--no-peers", "--json")
+    assert answer.code == 1
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    rows = json.loads(answer.out, parse_constant=refuse)["rows"]
+    assert {row["max_delta"] for row in rows if row["verdict"] == "fail" and row["way"] == "kernel"} == {None}
+
+
+def test_out_names_the_file_and_nothing_is_left_beside_the_weights(cli, own: Path, tmp_path: Path) -> None:
+    before = sorted(entry.name for entry in own.iterdir())
+    assert cli("verify", own, "--no-peers", "--out", tmp_path / "mine.json").code == 0
+    assert json.loads((tmp_path / "mine.json").read_text(encoding="utf-8"))["passes"]
+    assert sorted(entry.name for entry in own.iterdir()) == before
+
+
+def test_weights_that_are_not_the_person_s_get_theirs_in_the_working_directory(
+    cli, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    answer = cli("verify", own, "--no-peers")
+    assert answer.code == 0 and not (own / "certificate.json").exists()
+    assert (tmp_path / "own.certificate.json").is_file()
+    assert "own.certificate.json" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "nowhere"),
+        (["OWN", "--dtype", "int8"], "dtype"),
+        (["OWN", "--out", "no/such/folder/c.json"], "--out"),
+        (["OWN", "--onnx", "none.onnx"], "no ONNX graph there"),
+    ],
+)
+def test_what_can_t_be_done_ends_with_2_and_says_why(cli, own: Path, words: list[str], said: str) -> None:
+    answer = cli(
+        "verify", *(own if word == "OWN" else word for word in words), *([] if "--onnx" in words else ["--no-peers"])
+    )
+    assert answer.code == 2 and said in answer.err
+    assert len(answer.err.splitlines()) == 1
