@@ -113,6 +113,21 @@ def test_blocks_that_the_package_only_reads(kind: Kind, tmp_path: Path) -> None:
     )
 
 
+def test_blocks_that_the_package_can_not_read(tmp_path: Path) -> None:
+    block, nbytes = gguf.GGML_QUANT_SIZES[Kind.Q8_1]
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    for key, value in LLAMA.items():
+        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
+    raw = np.zeros((VOCAB, D_MODEL // block * nbytes), np.uint8)
+    writer.add_tensor("token_embd.weight", raw, raw_dtype=Kind.Q8_1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(CheckpointError, match=r"token_embd\.weight is quantised in a way.*Q8_1"):
+        open_gguf(tmp_path / "m.gguf").weights["model.embed_tokens.weight"]
+
+
 def test_query_and_key_rows_are_turned_back(tmp_path: Path) -> None:
     held = tensors()
     weights = open_gguf(write(tmp_path / "m.gguf", LLAMA, held, Kind.Q8_0)).weights

@@ -151,7 +151,7 @@ def _read(path: Path, info: TensorInfo, first: int, last: int) -> Tensor:
     blocks = np.frombuffer(raw, np.uint8).reshape(-1, row)
     try:
         dense = dequantize(blocks, GGMLQuantizationType(info.kind))
-    except (NotImplementedError, QuantError) as error:
+    except (RuntimeError, QuantError) as error:
         raise CheckpointError(
             f"the tensor {info.name} is quantised in a way that the gguf package can't read",
             value=GGMLQuantizationType(info.kind).name,
