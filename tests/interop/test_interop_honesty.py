@@ -241,7 +241,7 @@ def test_an_unknown_option_is_refused_by_name(saved: Callable[..., Path], name: 
 
 
 REFUSED = [
-    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+    ("gpt2", {"n_layer": 3, "num_hidden_layers": 4}),
     ("gpt2", {"add_cross_attention": True}),
     ("gpt2", {"activation_function": "mish"}),
     ("gpt2", {"architectures": ["GPT2DoubleHeadsModel"]}),
