@@ -255,7 +255,7 @@ REFUSED = [
     ("llama", {"model_type": "mystery"}),
     ("llama", {"vocab_size": "many"}),
     ("llama", {"num_key_value_heads": 2}),
-    ("llama", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}}),
+    ("llama", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0, 3.0]}}),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "surprise": 1}}),
     ("llama", {"rope_scaling": {"type": "linear"}}),
     ("llama", {"rope_scaling": {"type": "linear", "factor": -1}}),
