@@ -30,7 +30,7 @@ def at(pattern: tuple[bool, ...], wanted: bool) -> tuple[int, ...]:
 
 
 def windowed(family: Family, pattern: tuple[bool, ...], width: int, *, turned: bool) -> ModelConfig:
-    """A config of the family with windows in these layers; ``turned``: they, not the others, are the stack's own kind."""
+    """A config of the family with windows in these layers; ``turned``: they are the stack's own kind."""
     config = family.read({"num_hidden_layers": LAYERS})
     stack = config.last
     # Gemma 3 has other positions under a window

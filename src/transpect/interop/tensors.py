@@ -4,7 +4,8 @@ In a pattern ``#`` stands for a layer's number and ``*`` for ``weight`` or ``bia
 
     Row("h.#.ln_1.*", "towers.decoder.stack.layers.#.steps.self.branches.self.before.*")
 
-The table is walked from our side: a row whose tensors the model does not have (a bias, say) is void.
+The table is walked from our side: a row whose tensors the model does not have (a bias, say) is void. In patterns of
+void tensors ``@`` stands for whatever comes.
 """
 
 from __future__ import annotations
@@ -299,7 +300,7 @@ def _widest(dtypes: Iterable[torch.dtype]) -> torch.dtype:
     return first
 
 
-_WILD = {"#": r"(\d+)", "*": "(weight|bias)"}
+_WILD = {"#": r"(\d+)", "*": "(weight|bias)", "@": "(.+)"}
 
 
 @cache
