@@ -367,6 +367,38 @@ def test_what_cannot_be_built_is_refused_by_name(data: dict[str, Any], changes: 
         family.read(data | changes)
 
 
+@pytest.mark.parametrize(
+    ("data", "architecture"),
+    [
+        (BART_LARGE_CNN, "BartForQuestionAnswering"),
+        (BART_LARGE_CNN, "BartForCausalLM"),
+        (OPUS_MT, "MarianForCausalLM"),
+        (NLLB, "M2M100ForSequenceClassification"),
+        (MT5, "MT5EncoderModel"),
+        (UMT5, "UMT5ForTokenClassification"),
+        (LONGT5, "LongT5EncoderModel"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_architecture_that_is_not_built_is_named(data: dict[str, Any], architecture: str) -> None:
+    with pytest.raises(CheckpointError, match=architecture):
+        FAMILIES[data["model_type"]].read(data | {"architectures": [architecture]})
+
+
+DISTILBART = {"extra_pos_embeddings": 2, "replacing_rate": 0, "student_encoder_layers": None, "save_step": 4}
+CODET5 = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "gradient_checkpointing": False}
+
+
+@pytest.mark.parametrize(
+    ("data", "more"),
+    [(BART_LARGE_CNN, DISTILBART), (MT5, CODET5), (OPUS_MT, {"num_labels": 3})],
+    ids=["bart", "t5", "mt"],
+)
+def test_void_options_of_published_configs_change_nothing(data: dict[str, Any], more: dict[str, Any]) -> None:
+    family = FAMILIES[data["model_type"]]
+    assert family.read(data | more) == family.read(data)
+
+
 def tiny(data: dict[str, Any]) -> ModelConfig:
     sizes = dict.fromkeys(("encoder_layers", "decoder_layers", "num_hidden_layers"), 2)
     return FAMILIES[data["model_type"]].read(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transpect.base.codec import Data
+from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import (
     AttentionConfig,
@@ -62,6 +62,8 @@ class Kind:
         defaults: of config.json, where they differ from BART's.
         entries: further options.
         legacy: options of an older day that had one value in this family, with it.
+        allowed: further options of which only some values can be built.
+        void: further options that say nothing.
         table: changes the table of tensors.
     """
 
@@ -95,6 +97,30 @@ class Settled(Entry):
         return []
 
     def write(self, ours: Data) -> Mapping[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Build(Entry):
+    """What no option says; a model that differs in it is of another family, which is known before it is built."""
+
+    kind: Kind
+
+    def defaults(self) -> Mapping[str, Any]:
+        return {}
+
+    def read(self, options: Options) -> Iterable[Override]:
+        return []
+
+    def write(self, ours: Data) -> Mapping[str, Any]:
+        positions = at(ours, "decoder.positions")
+        said = (
+            at(ours, "decoder.placement.kind") == (Pre if self.kind.pre else Post).kind,
+            (at(ours, "embedding.norm") is not None) == self.kind.embedding_norm,
+            {**positions, "offset": None} == {**to_data(self.kind.positions), "offset": None},
+        )
+        if not all(said):
+            raise CheckpointError("norms and positions are other ones in this family")
         return {}
 
 
@@ -223,6 +249,7 @@ def family(kind: Kind) -> Family:
             **({kind.classes: SequenceClass(3, pool="last")} if kind.classes else {}),
         },
         entries=(
+            Build(kind),
             key("vocab_size", "vocab_size", 50265),
             key("d_model", "d_model", 1024),
             key("max_position_embeddings", "context_length", 1024),
@@ -247,6 +274,7 @@ def family(kind: Kind) -> Family:
         allowed=Allowed({"is_encoder_decoder": (True,), "tie_word_embeddings": (True,), **kind.allowed}),
         # layers are dropped in training alone
         void=words(f"""encoder_layerdrop decoder_layerdrop classif_dropout _num_labels add_bias_logits
-            force_bos_token_to_be_generated {kind.void}"""),
+            force_bos_token_to_be_generated replacing_rate student_encoder_layers student_decoder_layers save_step
+            {kind.void}"""),
         bare=frozenset(kind.architectures[1:]),
     )
