@@ -100,7 +100,7 @@ def test_a_tensor_that_nobody_knows_is_refused(model_type: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("model_type", "option", "value"),
     [
-        ("bloom", "apply_residual_connection_post_layernorm", True),
+        ("bloom", "n_inner", 20),
         ("mpt", "attn_config", {"qk_ln": True}),
         ("mpt", "attn_config", {"alibi": False}),
         ("mpt", "attn_config", {"attn_type": "multiquery_attention"}),

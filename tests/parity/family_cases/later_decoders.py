@@ -86,6 +86,12 @@ CASES = [
         BloomForCausalLM,
         {**BLOOM, "n_head": 3, "layer_norm_epsilon": 1e-2, "tie_word_embeddings": False},
     ),
+    Case(
+        "bloom-normed-stream",
+        BloomConfig,
+        BloomForCausalLM,
+        {**BLOOM, "apply_residual_connection_post_layernorm": True},
+    ),
     Case("bloom-classes", BloomConfig, BloomForSequenceClassification, {**BLOOM, "num_labels": 5}),
     Case("bloom-token-classes", BloomConfig, BloomForTokenClassification, {**BLOOM, "num_labels": 5}),
     Case("mpt", MptConfig, MptForCausalLM, MPT),
