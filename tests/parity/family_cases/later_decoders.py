@@ -5,7 +5,6 @@ from transformers import (
     BloomForCausalLM,
     BloomForSequenceClassification,
     BloomForTokenClassification,
-    BloomModel,
     MptConfig,
     MptForCausalLM,
     MptForSequenceClassification,
@@ -149,7 +148,6 @@ CASES = [
         "starcoder2-token-classes", Starcoder2Config, Starcoder2ForTokenClassification, {**STARCODER2, "num_labels": 5}
     ),
     Case("opt-body", OPTConfig, OPTModel, OPT),
-    Case("bloom-body", BloomConfig, BloomModel, BLOOM),
     Case("mpt-body", MptConfig, MptModel, MPT),
     Case("stablelm-body", StableLmConfig, StableLmModel, STABLELM),
     Case("starcoder2-body", Starcoder2Config, Starcoder2Model, STARCODER2),

@@ -12,7 +12,7 @@ from transpect.core import (
     TokenClass,
 )
 from transpect.core.positions import Alibi
-from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, LAST, SELF, head_rows, projections, tied_head
+from transpect.interop.families.decoder import CAUSAL, FFN, FINAL, LAST, SELF, head_rows, projections, tied_head
 from transpect.interop.family import Family
 from transpect.interop.layouts import Grouped
 from transpect.interop.options import Allowed, Key, Labels, Like, words
@@ -60,7 +60,7 @@ FAMILY = Family(
         "BloomForCausalLM": CausalLM(),
         "BloomForSequenceClassification": LAST,
         "BloomForTokenClassification": TokenClass(2),
-        "BloomModel": BODY,
+        "BloomModel": CausalLM(),  # what the first of them are called; their head is the token table
     },
     entries=(
         Key("vocab_size", "vocab_size", 250880),
@@ -82,5 +82,4 @@ FAMILY = Family(
     # how it was trained on many machines: the sums are the same
     void=words("""pretraining_tp slow_but_exact attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion
         offset_alibi skip_bias_add skip_bias_add_qkv"""),
-    bare=frozenset({"BloomModel"}),
 )
