@@ -69,6 +69,7 @@ class Table:
             a body alone go without it.
         renamed: (suffix there, suffix in this table), for names of an older day.
         computed: tensors that follow from the config, by their full names.
+        zeros: full names of tensors that are zeros where a checkpoint has none.
         variants: other ways to store the same, which are read and not written.
     """
 
@@ -79,6 +80,7 @@ class Table:
     prefix: str = ""
     renamed: tuple[tuple[str, str], ...] = ()
     computed: tuple[Computed, ...] = ()
+    zeros: tuple[str, ...] = ()
     variants: tuple[Table, ...] = ()
 
     def stored_as(self, names: Iterable[str]) -> Table:
@@ -186,7 +188,7 @@ def load_state(
     bare = table.is_bare(weights)
     names = _Names(weights, table, bare=bare)
     sources = {item.theirs: names.find(item.theirs) for item in links}
-    missing = [theirs for theirs, source in sources.items() if source is None]
+    missing = [theirs for theirs, source in sources.items() if source is None and theirs not in table.zeros]
     here = {theirs: source for theirs, source in sources.items() if source is not None}
     extra = names.unexpected(here)
     wrong = []
@@ -208,6 +210,9 @@ def load_state(
     dtype = dtype or _widest(weights.dtypes[name] for name in here.values())
     state: dict[str, Tensor] = {}
     for item in links:
+        if item.theirs not in here:
+            state |= {name: torch.zeros(shapes[name], dtype=dtype, device=device) for name in item.ours}
+            continue
         parts = _read(weights, here[item.theirs], item, [shapes[name] for name in item.ours], dtype, device)
         state |= zip(item.ours, parts, strict=True)
     return state

@@ -39,7 +39,6 @@ from transpect.interop.options import Allowed, Entry, Key, Labels, Options, Over
 from transpect.interop.tensors import Alias, Row, Table, branch, step
 
 SIDES = {"encoder": (("self",), ("ffn",)), "decoder": (("self",), ("cross",), ("ffn",))}
-CAUSAL = ("causal_lm",)
 BIAS = "final_logits_bias"
 LANGUAGE = (Row(BIAS, "head.project.bias", OneRow()),)
 CLASSES = (
@@ -56,6 +55,7 @@ class Kind:
         model_type: in config.json.
         architectures: of its language model; then of the body alone, which a tied head makes whole.
         classes: the architecture of its classifier; empty where there is none.
+        bias: whether the logits have one, zeros where a checkpoint has none.
         positions: of both towers.
         pre: norms before the branches and at the end of a tower, instead of after each branch.
         embedding_norm: whether the embeddings end with a norm.
@@ -79,6 +79,7 @@ class Kind:
     void: str = ""
     table: Callable[[ModelConfig, Table], Table] = lambda config, table: table
     classes: str = ""
+    bias: bool = True
 
 
 @dataclass(frozen=True)
@@ -150,20 +151,6 @@ class ThreeLabels(Labels):
         return {**super().defaults(), "num_labels": 3}
 
 
-@dataclass(frozen=True)
-class LogitsBias(Entry):
-    """A bias over the vocabulary where the checkpoint has one; no option says it."""
-
-    def defaults(self) -> Mapping[str, Any]:
-        return {}
-
-    def read(self, options: Options) -> Iterable[Override]:
-        return [("head.bias", BIAS in options.tensors())] if options.head in CAUSAL else []
-
-    def write(self, ours: Data) -> Mapping[str, Any]:
-        return {}
-
-
 def both(place: str) -> tuple[str, ...]:
     """The place in either tower."""
     return tuple(f"{side}.{place}" for side in SIDES)
@@ -198,6 +185,7 @@ def table(config: ModelConfig) -> Table:
         aliases=tuple(Alias(name, "model.shared.weight") for name in second),
         void=tuple(f"{side}.version" for side in SIDES),
         computed=tuple(_sinusoids(config)),
+        zeros=(BIAS,),
     )
 
 
@@ -245,7 +233,7 @@ def family(kind: Kind) -> Family:
             init=NormalInit(residual_scaling=False),
         ),
         heads={
-            **{name: CausalLM() for name in kind.architectures},
+            **{name: CausalLM(bias=kind.bias) for name in kind.architectures},
             **({kind.classes: SequenceClass(3, pool="last")} if kind.classes else {}),
         },
         entries=(
@@ -267,7 +255,6 @@ def family(kind: Kind) -> Family:
             Key("init_std", "init.std", 0.02, optional=True),
             Key("classifier_dropout", "head.dropout", 0.0, heads=("sequence_class",)),
             ThreeLabels(),
-            LogitsBias(),
             Settled(kind.legacy),
             *kind.entries,
         ),
