@@ -69,7 +69,7 @@ class AttnConfig(Entry):
         yield f"{ATTENTION}.scale", said.get("softmax_scale")
         yield "decoder.positions.bias_max", said.get("alibi_bias_max", 8)
 
-    def _kv_heads(self, said: Mapping[str, Any], heads: int) -> int:
+    def _kv_heads(self, said: Mapping[str, Any], heads: Any) -> Any:
         kind, stated = said.get("attn_type", MULTIHEAD), said.get("kv_n_heads")
         of_kind = {MULTIHEAD: heads, "multiquery_attention": 1, GROUPED: stated}
         count = of_kind.get(kind)
@@ -77,7 +77,7 @@ class AttnConfig(Entry):
             raise CheckpointError(
                 f"attn_type must be one of {', '.join(of_kind)}, and kv_n_heads fit it", value=[kind, stated]
             )
-        return int(count)
+        return count
 
     def write(self, ours: Data) -> Mapping[str, Any]:
         attention = at(ours, ATTENTION)
