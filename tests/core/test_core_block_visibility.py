@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transpect.base.codec import from_data, to_data
 from transpect.base.errors import ConfigError
+from transpect.cache import DenseCache
 from transpect.core import (
     AttentionConfig,
     Blocks,
@@ -30,7 +31,7 @@ from transpect.core import (
     Visibility,
     Window,
 )
-from transpect.core.positions import Learned, NoPosition, Position, RepeatedBlock, Rope, TransformerXL
+from transpect.core.positions import Alibi, Learned, NoPosition, Position, RepeatedBlock, Rope, TransformerXL
 from transpect.core.visibility import View
 
 RULES = [
@@ -189,6 +190,46 @@ def test_a_repeated_block_is_a_softmax_over_copies(inner: Position, kernel: Naiv
     real = torch.tensor([[False] * 2 + [True] * 13 + [False] * 3])
     padded = torch.nn.functional.pad(ids, (2, 3))
     assert (repeated(padded, tags=Tags.padded(real))[:, 2:15] - out).abs().max() <= 1e-5
+
+
+MODELS = {
+    "encoder": UpTo(9) | Blocks(2) | EdgeBlocks(2) | RandomBlocks(2, n=2, seed=1),
+    "decoder": Causal() & (Blocks(2) | RandomBlocks(2, n=1, seed=0)),
+}
+
+
+@pytest.mark.parametrize("tower", MODELS)
+@pytest.mark.parametrize("positions", [Learned(), Rope(), Alibi(), TransformerXL()], ids=str)
+@torch.no_grad()
+def test_models_padded_batched_cached_and_computed_by_any_kernel(tower: str, positions: Position) -> None:
+    length, lengths = 21, (21, 14, 6)
+    stack = StackConfig(n_layers=2, attention=AttentionConfig(n_heads=3), visibility=MODELS[tower], positions=positions)
+    config = ModelConfig(vocab_size=11, d_model=18, context_length=64, init=NormalInit(std=0.5), **{tower: stack})
+    model = Transformer(config).eval().double()
+    naive = Transformer(config.with_kernel(Naive())).eval().double()
+    ids = torch.randint(0, 11, (3, length), generator=torch.Generator().manual_seed(0))
+    alone = [model(ids[row : row + 1, :n])[0] for row, n in enumerate(lengths)]
+    for left in (True, False):
+        column = torch.arange(length)
+        real = torch.stack([column >= length - n if left else column < n for n in lengths])
+        padded = torch.zeros_like(ids)
+        for row, n in enumerate(lengths):
+            padded[row, real[row]] = ids[row, :n]
+        together = model(padded, tags=Tags.padded(real))
+        assert together.isfinite().all()
+        for row, expected in enumerate(alone):
+            assert (together[row, real[row]] - expected).abs().max() <= 1e-10
+        assert (naive(padded, tags=Tags.padded(real)) - together).abs().max() <= 1e-10
+    if tower == "decoder":
+        horizon = torch.full((3,), length)  # how many blocks there are to draw from depends on it
+        full = model(ids)
+        for chunks in ((1, 7, 13), (1,) * length):
+            cache, done, outs = DenseCache(), 0, []
+            for size in chunks:
+                tags = Tags.of(torch.arange(done, done + size).expand(3, -1), horizon=horizon)
+                outs.append(model(ids[:, done : done + size], tags=tags, cache=cache))
+                done += size
+            assert (torch.cat(outs, 1) - full).abs().max() <= 1e-10
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -3,13 +3,21 @@
 import pytest
 import torch
 
+from transpect.base.errors import ConfigError
 from transpect.cache import DenseCache
 from transpect.core import (
     AttentionConfig,
+    BranchEnd,
+    Context,
+    Enter,
+    LayerNorm,
     Mlp,
     ModelConfig,
     OtherLayers,
+    Placement,
+    Pre,
     StackConfig,
+    Tags,
     Transformer,
     Window,
 )
@@ -62,3 +70,26 @@ def test_every_other_layer_counts() -> None:
         net, plain = build(Rope(), others), build(Rope(), ())
         plain.load_state_dict(net.state_dict())
         assert not torch.allclose(net(torch.arange(12)[None]), plain(torch.arange(12)[None]), atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_norm_at_the_entrance_is_what_branches_add_to() -> None:
+    """n + self(n), then m + ffn(m), with n and m the normed streams: written out by hand."""
+    stack = StackConfig(n_layers=2, attention=HEADS, ffn=Mlp(d_ff=32), placement=Enter(), norm=LayerNorm(eps=1e-3))
+    net = Transformer(ModelConfig(vocab_size=31, d_model=16, context_length=32, decoder=stack)).eval()
+    ids, built = torch.arange(12)[None], net.towers["decoder"].stack
+    x = net.token(ids)
+    for run in built.prepare(Context(Tags.dense(1, 12)), x):
+        steps = built.layers[run.layer].steps
+        for name in ("self", "ffn"):
+            n = torch.nn.functional.layer_norm(x, (16,), steps[name].enter.weight, steps[name].enter.bias, 1e-3)
+            x = n + steps[name].branches[name].body(n, run)
+    assert torch.allclose(net.hidden(ids), built.final_norm(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("placement", [Enter(), BranchEnd()], ids=lambda placement: placement.kind)
+def test_a_norm_before_branches_is_shared_only_where_it_stands(placement: Placement) -> None:
+    parallel = {"n_layers": 2, "attention": HEADS, "steps": (("self", "ffn"),), "shared_norm": True}
+    StackConfig(**parallel, placement=Pre())
+    with pytest.raises(ConfigError, match="shared_norm"):
+        StackConfig(**parallel, placement=placement)

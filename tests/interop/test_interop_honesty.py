@@ -240,7 +240,7 @@ def test_an_unknown_option_is_refused_by_name(saved: Callable[..., Path], name: 
 
 
 REFUSED = [
-    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+    ("gpt2", {"n_layer": 3, "num_hidden_layers": 4}),
     ("gpt2", {"add_cross_attention": True}),
     ("gpt2", {"activation_function": "mish"}),
     ("gpt2", {"architectures": ["GPT2DoubleHeadsModel"]}),
@@ -254,7 +254,7 @@ REFUSED = [
     ("llama", {"model_type": "mystery"}),
     ("llama", {"vocab_size": "many"}),
     ("llama", {"num_key_value_heads": 2}),
-    ("llama", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}}),
+    ("llama", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0, 3.0]}}),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "surprise": 1}}),
     ("llama", {"rope_scaling": {"type": "linear"}}),
     ("llama", {"rope_scaling": {"type": "linear", "factor": -1}}),

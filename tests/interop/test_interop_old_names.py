@@ -1,5 +1,6 @@
 """Names of tensors and of options that checkpoints of early decoders have had, and what of them can't be built."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,12 @@ def test_a_tensor_that_nobody_knows_is_refused(model_type: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("model_type", "option", "value"),
     [
-        ("bloom", "apply_residual_connection_post_layernorm", True),
+        ("bloom", "n_inner", 20),
         ("mpt", "attn_config", {"qk_ln": True}),
         ("mpt", "attn_config", {"alibi": False}),
-        ("mpt", "attn_config", {"attn_type": "multiquery_attention"}),
+        ("mpt", "attn_config", {"attn_type": "grouped_query_attention"}),
+        ("mpt", "attn_config", {"attn_type": "multiquery_attention", "kv_n_heads": 3}),
+        ("mpt", "attn_config", {"attn_type": "linear"}),
         ("mpt", "attn_config", {"rope": True}),
         ("mpt", "logit_scale", 0.5),
         ("mpt", "norm_type", "rmsnorm"),
@@ -137,6 +140,8 @@ def test_opt_for_classes_does_not_take_narrow_token_vectors() -> None:
     [
         {"attn_config": {"alibi_bias_max": 16, "clip_qkv": 6}},
         {"no_bias": False},
+        {"n_heads": 4, "attn_config": {"attn_type": "grouped_query_attention", "kv_n_heads": 2}},
+        {"attn_config": {"attn_type": "multiquery_attention"}},
         {"expansion_ratio": 3},
     ],
     ids=str,
@@ -196,3 +201,15 @@ def test_mpt_that_brings_its_own_code_reaches_far() -> None:
     assert config.decoder.positions == Alibi(bias_max=16)
     assert config.decoder.attention.clip == 6
     assert config.context_length == 65536
+
+
+def test_bloom_is_a_language_model_under_its_first_name(tmp_path: Path) -> None:
+    """The big ones say that they are a ``BloomModel``, and their tensors have no prefix."""
+    net = tiny("bloom")
+    save_model(net, tmp_path)
+    data = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**data, "architectures": ["BloomModel"]}))
+    file = tmp_path / "model.safetensors"
+    save_file({name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}, file)
+    ids = torch.arange(17)[None]
+    assert torch.equal(load_model(tmp_path)(ids), net.eval()(ids))

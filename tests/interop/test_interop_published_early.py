@@ -14,13 +14,8 @@ from transpect.interop.options import at
 Data = dict[str, Any]
 
 ATTENTION = "decoder.attention"
-GPT_SUMMARY: Data = {
-    "summary_activation": None,
-    "summary_first_dropout": 0.1,
-    "summary_proj_to_labels": True,
-    "summary_type": "cls_index",
-    "summary_use_proj": True,
-}
+GPT_SUMMARY: Data = {"summary_activation": None, "summary_first_dropout": 0.1, "summary_type": "cls_index"}
+GPT_SUMMARY |= {"summary_proj_to_labels": True, "summary_use_proj": True}
 OPENAI: Data = {
     "attn_pdrop": 0.1,
     "embd_pdrop": 0.1,
@@ -151,10 +146,8 @@ PUBLISHED: dict[str, tuple[Data, Data]] = {
             "decoder.others": [
                 {
                     "at": [1, 3, 5, 7],
-                    "attention": None,
-                    "ffn": None,
-                    "positions": None,
                     "visibility": {"kind": "window", "width": 256, "both_ways": False},
+                    **dict.fromkeys(("attention", "ffn", "positions")),
                 }
             ],
         },

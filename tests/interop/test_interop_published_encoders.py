@@ -376,6 +376,15 @@ def test_how_many_classes_there_are(labels: dict[str, Any], count: int) -> None:
     assert config.head == SequenceClass(count)
 
 
+def test_distilbert_knows_the_words_of_bert() -> None:
+    named = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3}
+    bare = {name: value for name, value in DISTILBERT.items() if name not in ("dim", "n_heads", "n_layers")}
+    config = FAMILIES["distilbert"].read({**bare, **named})
+    assert (config.d_model, config.last.attention.n_heads, config.last.n_layers) == (96, 6, 3)
+    with pytest.raises(CheckpointError, match="hidden_size"):
+        FAMILIES["distilbert"].read({**DISTILBERT, "hidden_size": 96})
+
+
 TINY = {"vocab_size": 97, "num_hidden_layers": 2, "num_attention_heads": 3, "hidden_size": 48, "intermediate_size": 60}
 Change = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from transpect.base.errors import CheckpointError
-from transpect.core import ModelConfig, Post, Pre, Transformer
+from transpect.core import CausalLM, ModelConfig, Post, Pre, Transformer
 from transpect.core.positions import Learned, Position, RepeatedBlock, Sinusoidal, T5Buckets
 from transpect.interop import load_model, save_model
 from transpect.interop.families import FAMILIES
@@ -68,6 +68,17 @@ BART_LARGE_CNN: dict[str, Any] = {
     "scale_embedding": False,
     "task_specific_params": {"summarization": {"early_stopping": True}},
     "vocab_size": 50264,
+}
+BART_LARGE_MNLI: dict[str, Any] = {
+    **{
+        name: value
+        for name, value in BART_LARGE_CNN.items()
+        if name not in ("force_bos_token_to_be_generated", "prefix")
+    },
+    "architectures": ["BartForSequenceClassification"],
+    "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"},
+    "label2id": {"contradiction": 0, "entailment": 2, "neutral": 1},
+    "vocab_size": 50265,
 }
 MBART_50: dict[str, Any] = {
     **SIZES,
@@ -280,6 +291,15 @@ SPARSE = RepeatedBlock(64, times=3, above=704, inner=Learned())
 T5, OWN, BLOCKS = T5Buckets(), T5Buckets(per_layer=True), T5Buckets(of_blocks=True)
 PUBLISHED: dict[str, tuple[dict[str, Any], int, type, bool, Position, str]] = {
     "bart-large-cnn": (BART_LARGE_CNN, 406_290_432, Post, True, BART_POSITIONS, "gelu"),
+    # its own layer and its classes
+    "bart-large-mnli": (
+        BART_LARGE_MNLI,
+        406_290_432 + 1024 + (1024 * 1024 + 1024) + (3 * 1024 + 3),
+        Post,
+        True,
+        BART_POSITIONS,
+        "gelu",
+    ),
     "mbart-large-50": (MBART_50, 610_879_488, Pre, True, BART_POSITIONS, "gelu"),
     "opus-mt-en-de": (OPUS_MT, 73_886_208, Post, False, MARIAN_POSITIONS, "silu"),
     "pegasus-xsum": (PEGASUS_XSUM, 568_699_904, Pre, False, MARIAN_POSITIONS, "relu"),
@@ -307,7 +327,10 @@ def test_a_published_config_is_the_model_that_it_is_known_to_be(name: str) -> No
     config = family.read(data)
     with torch.device("meta"):
         model = Transformer(config, seed=None)
-    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+    counted = {name: p.numel() for name, p in model.named_parameters()}
+    bias = counted.pop("head.project.bias", 0) if isinstance(config.head, CausalLM) else 0  # there, it is no parameter
+    assert bias in (0, config.vocab_size)
+    assert sum(counted.values()) == parameters
     assert (config.embedding.norm is not None) == embedding_norm
     first = next(iter(config.towers.values()))
     assert first.positions == positions
@@ -318,7 +341,7 @@ def test_a_published_config_is_the_model_that_it_is_known_to_be(name: str) -> No
     written = family.write(config)
     assert written is not None
     assert canonical(family.read(written)) == canonical(config)
-    for entry in written.keys() & data.keys():
+    for entry in written.keys() & data.keys() - {"id2label", "label2id"}:
         assert written[entry] == data[entry], entry
 
 
@@ -347,14 +370,46 @@ def test_what_cannot_be_built_is_refused_by_name(data: dict[str, Any], changes: 
         family.read(data | changes)
 
 
+@pytest.mark.parametrize(
+    ("data", "architecture"),
+    [
+        (BART_LARGE_CNN, "BartForQuestionAnswering"),
+        (BART_LARGE_CNN, "BartForCausalLM"),
+        (OPUS_MT, "MarianForCausalLM"),
+        (NLLB, "M2M100ForSequenceClassification"),
+        (MT5, "MT5EncoderModel"),
+        (UMT5, "UMT5ForTokenClassification"),
+        (LONGT5, "LongT5EncoderModel"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_architecture_that_is_not_built_is_named(data: dict[str, Any], architecture: str) -> None:
+    with pytest.raises(CheckpointError, match=architecture):
+        FAMILIES[data["model_type"]].read(data | {"architectures": [architecture]})
+
+
+DISTILBART = {"extra_pos_embeddings": 2, "replacing_rate": 0, "student_encoder_layers": None, "save_step": 4}
+CODET5 = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "gradient_checkpointing": False}
+
+
+@pytest.mark.parametrize(
+    ("data", "more"),
+    [(BART_LARGE_CNN, DISTILBART), (MT5, CODET5), (OPUS_MT, {"num_labels": 3})],
+    ids=["bart", "t5", "mt"],
+)
+def test_void_options_of_published_configs_change_nothing(data: dict[str, Any], more: dict[str, Any]) -> None:
+    family = FAMILIES[data["model_type"]]
+    assert family.read(data | more) == family.read(data)
+
+
 def tiny(data: dict[str, Any]) -> ModelConfig:
-    sizes = dict.fromkeys(("encoder_layers", "decoder_layers", "num_hidden_layers"), 2)
-    return FAMILIES[data["model_type"]].read(
-        data
-        | sizes
-        | {"vocab_size": 97, "d_model": 32, "max_position_embeddings": 20}
-        | ({"decoder_vocab_size": 97} if data is OPUS_MT else {})
-    )
+    if "num_heads" in data:
+        small: dict[str, Any] = {"num_layers": 2, "num_decoder_layers": 2, "d_kv": 8, "tie_word_embeddings": True}
+    else:
+        small = dict.fromkeys(("encoder_layers", "decoder_layers", "num_hidden_layers"), 2)
+        small["max_position_embeddings"] = 20
+    small |= {"decoder_vocab_size": 97} if data is OPUS_MT else {}
+    return FAMILIES[data["model_type"]].read(data | small | {"vocab_size": 97, "d_model": 32})
 
 
 @pytest.mark.parametrize(
@@ -390,15 +445,39 @@ def test_a_stored_table_of_sinusoids_is_checked(
     load_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [BART_LARGE_CNN, MBART_50, OPUS_MT, PEGASUS_XSUM, NLLB, MT5, UMT5, LONGT5],
+    ids=lambda data: data["model_type"],
+)
+def test_any_name_of_the_shared_table_will_do(data: dict[str, Any], tmp_path: Path) -> None:
+    """Tools that leave copies out keep whichever name they come upon; a copy that differs is refused."""
+    model = Transformer(tiny(data))
+    save_model(model, tmp_path)
+    file = tmp_path / "model.safetensors"
+    stored = load_file(file)
+    aliases = [alias.theirs for alias in FAMILIES[data["model_type"]].table(model.config).aliases]
+    assert len(aliases) >= 2
+    shared = stored.pop(next(name for name in stored if name.endswith("shared.weight")))
+    for name in aliases:
+        save_file(stored | {name: shared}, file, {"format": "pt"})
+        again = load_model(tmp_path).state_dict()
+        assert all(torch.equal(again[key], value) for key, value in model.state_dict().items())
+    save_file(stored | {aliases[0]: shared, aliases[1]: shared + 1}, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match="must be equal"):
+        load_model(tmp_path)
+
+
 @pytest.mark.parametrize("data", [BART_LARGE_CNN, MBART_50, OPUS_MT], ids=lambda data: data["model_type"])
 def test_a_checkpoint_of_the_body_alone_writes_too(data: dict[str, Any], tmp_path: Path) -> None:
-    """``BartModel`` has all that a tied head needs; the bias over the vocabulary is there or is not."""
+    """``BartModel`` has all that a tied head needs; a bias over the vocabulary that is not there is zeros."""
     model = Transformer(tiny(data))
     save_model(model, tmp_path)
     file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
     stored = load_file(file)
-    assert "final_logits_bias" not in stored
+    assert stored.pop("final_logits_bias").shape == (1, 97)
     body = {name.removeprefix("model."): value for name, value in stored.items()}
+    body["encoder.version"] = torch.tensor([3.0])  # as in 2019
     save_file(body | {"encoder.embed_tokens.weight": body["shared.weight"].clone()}, file, {"format": "pt"})
     name = "BartModel" if data is BART_LARGE_CNN else "MBartModel" if data is MBART_50 else "MarianModel"
     text = config.read_text()

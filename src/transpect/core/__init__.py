@@ -23,7 +23,18 @@ from transpect.core.initialization import Initialization, KaimingInit, NormalIni
 from transpect.core.kernels import Kernel, Naive, Sdpa
 from transpect.core.model import Transformer
 from transpect.core.moe import Moe, RouterTap, balance_loss
-from transpect.core.norms import BranchEnd, LayerNorm, Norm, Placement, PlainLayerNorm, Post, Pre, RMSNorm, Sandwich
+from transpect.core.norms import (
+    BranchEnd,
+    Enter,
+    LayerNorm,
+    Norm,
+    Placement,
+    PlainLayerNorm,
+    Post,
+    Pre,
+    RMSNorm,
+    Sandwich,
+)
 from transpect.core.presets import PRESETS, preset
 from transpect.core.summaries import Summaries
 from transpect.core.visibility import All, AnyOf, Causal, Full, GlobalTokens, PrefixLM, SameSegment, Visibility, Window
@@ -45,6 +56,7 @@ __all__ = [
     "Context",
     "EdgeBlocks",
     "EmbeddingConfig",
+    "Enter",
     "Factor",
     "FeedForward",
     "Full",
@@ -72,8 +84,8 @@ __all__ = [
     "PrefixLM",
     "QkNorm",
     "RMSNorm",
-    "RouterTap",
     "RandomBlocks",
+    "RouterTap",
     "SameSegment",
     "Sandwich",
     "Sdpa",

@@ -2,7 +2,7 @@
 
 Axes: B batch, T query, D model.
 
-``x ← after(x + Σ dropout(after_branch(branch(before(x)))))``: which of the three slots hold a norm is the placement.
+``x ← after(x + Σ dropout(after_branch(branch(before(x)))))``: which of its slots hold a norm is the placement.
 ``(("self",), ("ffn",))`` is GPT-2, ``(("self",), ("cross",), ("ffn",))`` a decoder with cross-attention,
 ``(("self", "ffn"),)`` GPT-NeoX's parallel block.
 """
@@ -22,7 +22,7 @@ from transpect.core.attention import AttentionConfig, CrossAttention, Pass, Self
 from transpect.core.context import Context, Tags
 from transpect.core.feedforward import FeedForward, Mlp
 from transpect.core.global_attention import GlobalSelfAttention
-from transpect.core.norms import LayerNorm, Norm, Placement, Post, Pre
+from transpect.core.norms import LayerNorm, Norm, Placement, Pre
 from transpect.core.positions import Dims, NoPosition, Position, PositionModule
 from transpect.core.summaries import BlockSums, LayerSums, NoSummaries, Summaries
 from transpect.core.visibility import Causal, Full, View, Visibility
@@ -102,7 +102,7 @@ class StackConfig:
             raise ConfigError("a branch may stand once in a layer", value=[list(step) for step in self.steps])
         if self.cross is not None and not self.crosses:
             raise ConfigError("`cross` has options but no step uses it", remedy='Add ("cross",) to steps.')
-        if self.shared_norm and (isinstance(self.placement, Post) or all(len(step) == 1 for step in self.steps)):
+        if self.shared_norm and (not self.placement.before or all(len(step) == 1 for step in self.steps)):
             raise ConfigError(
                 "shared_norm needs a step of several branches and a norm before them",
                 value=[list(step) for step in self.steps],
@@ -214,12 +214,13 @@ class Branch(nn.Module):
 
 
 class Step(nn.Module):
-    """after(x + Σ branch(before(x)))."""
+    """after(x + Σ branch(before(x))) of x ← enter(x)."""
 
     def __init__(self, names: tuple[str, ...], site: _Site) -> None:
         super().__init__()
         config, d_model = site.config, site.d_model
         bare = site.first and not config.first_norm and names == config.steps[0]
+        self.enter = _norm(config, d_model, stands=config.placement.enter and not bare)
         self.before = _norm(config, d_model, stands=config.placement.before and config.shared_norm and not bare)
         self.branches = nn.ModuleDict(
             {
@@ -230,6 +231,7 @@ class Step(nn.Module):
         self.after = _norm(config, d_model, stands=config.placement.after)
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
+        x = self.enter(x)
         shared = self.before(x)
         out: Tensor = self.after(reduce(add, (branch(shared, run) for branch in self.branches.values()), x))
         return out

@@ -81,11 +81,12 @@ class OffsetRMSNorm(nn.Module):
 
 
 class Placement(Variant):
-    """Which of a step's three slots hold a norm, and whether a stack ends with one.
+    """Which of a step's slots hold a norm, and whether a stack ends with one.
 
-    ``x ← after(x + Σ after_branch(branch(before(x))))``
+    ``x ← enter(x)``, then ``x ← after(x + Σ after_branch(branch(before(x))))``
     """
 
+    enter: ClassVar[bool] = False
     before: ClassVar[bool] = False
     after_branch: ClassVar[bool] = False
     after: ClassVar[bool] = False
@@ -104,6 +105,15 @@ class Pre(Placement, kind="pre"):
     """x + branch(norm(x)), and a norm at the end of the stack (GPT-2 §2.3; Xiong et al. 2020)."""
 
     before: ClassVar[bool] = True
+    final: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Enter(Placement, kind="enter"):
+    """n + branch(n) with n = norm(x), and a final norm: what is added to is normed as well (an option of BLOOM and of
+    Megatron-LM before it)."""
+
+    enter: ClassVar[bool] = True
     final: ClassVar[bool] = True
 
 

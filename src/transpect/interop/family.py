@@ -30,6 +30,7 @@ class Family:
         void: options that say nothing about what the model computes.
         bare: architectures whose tensors go without the table's prefix.
         synonyms: other names of options, and the names in `entries`.
+        flat: makes one mapping of a config.json whose options stand in parts, as those of a model of text and images.
         opens_there: False for a config that we can build and `transformers` refuses.
     """
 
@@ -42,6 +43,7 @@ class Family:
     void: frozenset[str] = frozenset()
     bare: frozenset[str] = frozenset()
     synonyms: Mapping[str, str] = field(default_factory=dict)
+    flat: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda data: data
     opens_there: Callable[[ModelConfig], bool] = lambda config: True
 
     def read(self, data: Mapping[str, Any], tensors: Callable[[], Collection[str]] = tuple) -> ModelConfig:
@@ -56,7 +58,7 @@ class Family:
             ConfigError: values that contradict each other.
         """
         head = self.heads[self.architecture(data)]
-        data = self._renamed(data)
+        data = self._renamed(self.flat(data))
         defaults = {name: value for entry in self.entries for name, value in entry.defaults().items()}
         allowed = Allowed({**COMMON_ALLOWED.values, **self.allowed.values})
         unknown = data.keys() - defaults.keys() - allowed.values.keys() - self.void - COMMON_VOID

@@ -51,6 +51,9 @@ def load_state(
     state: dict[str, Tensor] = {}
     buffer = Buffer()
     for item in links:
+        if item.theirs not in here:  # `Table.zeros`
+            state |= {name: torch.zeros(shapes[name], dtype=dtype, device=device) for name in item.ours}
+            continue
         parts = _read(weights, here[item.theirs], item, [shapes[name] for name in item.ours], dtype, device, buffer)
         state |= zip(item.ours, parts, strict=True)
     return state
@@ -70,7 +73,7 @@ def _compare(
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """The tensor that stands for each name of the table, and what is wrong, by kind."""
     sources = {item.theirs: names.find(item.theirs) for item in links}
-    missing = [theirs for theirs, source in sources.items() if source is None]
+    missing = [theirs for theirs, source in sources.items() if source is None and theirs not in names.zeros]
     here = {theirs: source for theirs, source in sources.items() if source is not None}
     extra = names.unexpected(here)
     wrong = []
@@ -96,6 +99,7 @@ class _Names:
             for alias in table.aliases
         ]
         self._void = [matcher(pattern) for pattern in table.void]
+        self.zeros = table.zeros
         self._computed = {item.theirs: item for item in table.computed}
 
     def find(self, theirs: str) -> str | None:

@@ -4,7 +4,8 @@ In a pattern ``#`` stands for a layer's number and ``*`` for ``weight`` or ``bia
 
     Row("h.#.ln_1.*", "towers.decoder.stack.layers.#.steps.self.branches.self.before.*")
 
-The table is walked from our side: a row whose tensors the model does not have (a bias, say) is void.
+The table is walked from our side: a row whose tensors the model does not have (a bias, say) is void. In patterns of
+void tensors ``@`` stands for whatever comes.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Table:
             a body alone go without it.
         renamed: (suffix there, suffix in this table), for names of an older day.
         computed: tensors that follow from the config, by their full names.
+        zeros: full names of tensors that are zeros where a checkpoint has none.
         variants: other ways to store the same, which are read and not written.
     """
 
@@ -76,6 +78,7 @@ class Table:
     prefix: str = ""
     renamed: tuple[tuple[str, str], ...] = ()
     computed: tuple[Computed, ...] = ()
+    zeros: tuple[str, ...] = ()
     variants: tuple[Table, ...] = ()
 
     def stored_as(self, names: Iterable[str]) -> Table:

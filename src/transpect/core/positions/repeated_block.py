@@ -34,9 +34,9 @@ class RepeatedBlock(Position, kind="repeated_block"):
         inner: what is done otherwise.
     """
 
-    size: int
-    times: int
-    above: int
+    size: int = 64
+    times: int = 3
+    above: int = 704
     inner: Position = field(default_factory=Learned)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from transpect.interop.families import (
     gemma,
     gemma2,
     gemma3,
+    gemma3_with_images,
     gpt2,
     gpt_neo,
     gpt_neox,
@@ -37,7 +38,6 @@ from transpect.interop.families import (
     qwen2,
     qwen3,
     qwen3_moe,
-    roberta,
     smollm3,
     stablelm,
     starcoder2,
@@ -70,7 +70,6 @@ FAMILIES: dict[str, Family] = {
         gemma.FAMILY,
         gemma2.FAMILY,
         gemma3.FAMILY,
-        *roberta.FAMILIES,
         distilbert.FAMILY,
         electra.FAMILY,
         albert.FAMILY,
@@ -91,5 +90,6 @@ FAMILIES: dict[str, Family] = {
         starcoder2.FAMILY,
         mixtral.FAMILY,
         qwen3_moe.FAMILY,
+        gemma3_with_images.FAMILY,
     )
 }

@@ -7,6 +7,7 @@ FAMILY = family(
     Kind(
         model_type="bart",
         architectures=("BartForConditionalGeneration", "BartModel"),
+        classes="BartForSequenceClassification",
         positions=Learned(offset=2),
         pre=False,
         embedding_norm=True,

@@ -1,6 +1,9 @@
 """What BART (Lewis et al. 2020) and its relatives share: fairseq's encoder–decoder, its names and its options.
 
 They differ in where norms stand, in what positions add, and in the defaults of config.json (`Kind`).
+
+A classifier reads its decoder's last token; the decoder is given the source again, shifted right by its start token (in
+mBART by the source's last one), with the tags of the source.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transpect.base.codec import Data
+from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import (
     AttentionConfig,
@@ -24,6 +27,7 @@ from transpect.core import (
     NormalInit,
     Post,
     Pre,
+    SequenceClass,
     StackConfig,
 )
 from transpect.core.positions import Position, Sinusoidal
@@ -31,12 +35,16 @@ from transpect.core.positions.sinusoidal import encoding
 from transpect.interop.computed import Computed
 from transpect.interop.family import Family
 from transpect.interop.layouts import OneRow
-from transpect.interop.options import Allowed, Entry, Key, Options, Override, activations, at, words
+from transpect.interop.options import Allowed, Entry, Key, Labels, Options, Override, activations, at, words
 from transpect.interop.tensors import Alias, Row, Table, branch, step
 
 SIDES = {"encoder": (("self",), ("ffn",)), "decoder": (("self",), ("cross",), ("ffn",))}
-CAUSAL = ("causal_lm",)
 BIAS = "final_logits_bias"
+LANGUAGE = (Row(BIAS, "head.project.bias", OneRow()),)
+CLASSES = (
+    Row("classification_head.dense.*", "head.transform.dense.*"),
+    Row("classification_head.out_proj.*", "head.project.*"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,16 @@ class Kind:
     Attributes:
         model_type: in config.json.
         architectures: of its language model; then of the body alone, which a tied head makes whole.
+        classes: the architecture of its classifier; empty where there is none.
+        bias: whether the logits have one, zeros where a checkpoint has none.
         positions: of both towers.
         pre: norms before the branches and at the end of a tower, instead of after each branch.
         embedding_norm: whether the embeddings end with a norm.
         defaults: of config.json, where they differ from BART's.
         entries: further options.
         legacy: options of an older day that had one value in this family, with it.
+        allowed: further options of which only some values can be built.
+        void: further options that say nothing.
         table: changes the table of tensors.
     """
 
@@ -66,6 +78,8 @@ class Kind:
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     void: str = ""
     table: Callable[[ModelConfig, Table], Table] = lambda config, table: table
+    classes: str = ""
+    bias: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,30 @@ class Settled(Entry):
 
 
 @dataclass(frozen=True)
+class Build(Entry):
+    """What no option says; a model that differs in it is of another family, which is known before it is built."""
+
+    kind: Kind
+
+    def defaults(self) -> Mapping[str, Any]:
+        return {}
+
+    def read(self, options: Options) -> Iterable[Override]:
+        return []
+
+    def write(self, ours: Data) -> Mapping[str, Any]:
+        positions = at(ours, "decoder.positions")
+        said = (
+            at(ours, "decoder.placement.kind") == (Pre if self.kind.pre else Post).kind,
+            (at(ours, "embedding.norm") is not None) == self.kind.embedding_norm,
+            {**positions, "offset": None} == {**to_data(self.kind.positions), "offset": None},
+        )
+        if not all(said):
+            raise CheckpointError("norms and positions are other ones in this family")
+        return {}
+
+
+@dataclass(frozen=True)
 class Depth(Entry):
     """``encoder_layers``, and ``num_hidden_layers``, which repeats it."""
 
@@ -106,18 +144,11 @@ class Depth(Entry):
         return {"encoder_layers": at(ours, "encoder.n_layers")}
 
 
-@dataclass(frozen=True)
-class LogitsBias(Entry):
-    """A bias over the vocabulary where the checkpoint has one; no option says it."""
+class ThreeLabels(Labels):
+    """Three classes where nothing is said."""
 
     def defaults(self) -> Mapping[str, Any]:
-        return {}
-
-    def read(self, options: Options) -> Iterable[Override]:
-        return [("head.bias", BIAS in options.tensors())] if options.head in CAUSAL else []
-
-    def write(self, ours: Data) -> Mapping[str, Any]:
-        return {}
+        return {**super().defaults(), "num_labels": 3}
 
 
 def both(place: str) -> tuple[str, ...]:
@@ -145,14 +176,16 @@ def table(config: ModelConfig) -> Table:
             place = f"{here}.before.*" if config.last.placement.before else f"{step(side, name)}.after.*"
             rows.append(Row(f"{there}.{norm}.*", place))
             rows += [Row(f"{there}.{theirs}.*", f"{here}.body.{ours}.*") for theirs, ours in names.items()]
-    second = [*(f"model.{side}.embed_tokens.weight" for side in SIDES), "lm_head.weight"]
+    second = [f"model.{side}.embed_tokens.weight" for side in SIDES]
+    second += ["lm_head.weight"] if isinstance(config.head, CausalLM) else []
     return Table(
         prefix="model.",
         body=tuple(rows),
-        head=(Row(BIAS, "head.project.bias", OneRow()),),
+        head=LANGUAGE if isinstance(config.head, CausalLM) else CLASSES,
         aliases=tuple(Alias(name, "model.shared.weight") for name in second),
         void=tuple(f"{side}.version" for side in SIDES),
         computed=tuple(_sinusoids(config)),
+        zeros=(BIAS,),
     )
 
 
@@ -199,8 +232,12 @@ def family(kind: Kind) -> Family:
             decoder=stacks["decoder"],
             init=NormalInit(residual_scaling=False),
         ),
-        heads={name: CausalLM() for name in kind.architectures},
+        heads={
+            **{name: CausalLM(bias=kind.bias) for name in kind.architectures},
+            **({kind.classes: SequenceClass(3, pool="last")} if kind.classes else {}),
+        },
         entries=(
+            Build(kind),
             key("vocab_size", "vocab_size", 50265),
             key("d_model", "d_model", 1024),
             key("max_position_embeddings", "context_length", 1024),
@@ -216,13 +253,15 @@ def family(kind: Kind) -> Family:
             key("attention_dropout", both("attention.dropout"), 0.0),
             key("activation_dropout", both("ffn.dropout"), 0.0),
             Key("init_std", "init.std", 0.02, optional=True),
-            LogitsBias(),
+            Key("classifier_dropout", "head.dropout", 0.0, heads=("sequence_class",)),
+            ThreeLabels(),
             Settled(kind.legacy),
             *kind.entries,
         ),
         allowed=Allowed({"is_encoder_decoder": (True,), "tie_word_embeddings": (True,), **kind.allowed}),
-        # layers are dropped in training alone; labels and classifiers belong to heads that are not built
-        void=words(f"""encoder_layerdrop decoder_layerdrop classifier_dropout classif_dropout id2label label2id
-            num_labels _num_labels add_bias_logits force_bos_token_to_be_generated {kind.void}"""),
+        # layers are dropped in training alone
+        void=words(f"""encoder_layerdrop decoder_layerdrop classif_dropout _num_labels add_bias_logits
+            force_bos_token_to_be_generated replacing_rate student_encoder_layers student_decoder_layers save_step
+            {kind.void}"""),
         bare=frozenset(kind.architectures[1:]),
     )

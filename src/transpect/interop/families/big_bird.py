@@ -3,6 +3,9 @@
 `transformers` draws random blocks in training only, and otherwise takes block 0 as often as it would have drawn. A
 checkpoint is read as that, so that it computes here what it computes there. With `RandomBlocks` as one more part of the
 rule the paper's own attention can be built; `transformers` has no word for it.
+
+A row computes here what it computes alone. There the blocks of a padded batch are counted from its first column and the
+last block is that of its longest row; and a model that has once met a short input attends in full from then on.
 """
 
 from collections.abc import Iterable, Mapping

@@ -35,6 +35,7 @@ FAMILY = family(
     Kind(
         model_type="bigbird_pegasus",
         architectures=("BigBirdPegasusForConditionalGeneration", "BigBirdPegasusModel"),
+        classes="BigBirdPegasusForSequenceClassification",
         positions=Learned(),
         pre=True,
         embedding_norm=False,

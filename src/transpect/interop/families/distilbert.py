@@ -81,4 +81,5 @@ FAMILY = Family(
     # sinusoids were what a table of positions starts from; it is stored and trained all the same
     void=words("sinusoidal_pos_embds qa_dropout tie_weights_"),
     bare=frozenset({"DistilBertModel"}),
+    synonyms={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
 )

@@ -7,7 +7,7 @@ from typing import Any
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import GlobalTokens, RMSNorm, Summaries, Window
-from transpect.interop.families.t5 import family
+from transpect.interop.families.t5 import family, has_own_head
 from transpect.interop.options import Entry, Options, Override, at
 
 
@@ -44,17 +44,19 @@ class Sight(Entry):
 
 @dataclass(frozen=True)
 class Scaling(Entry):
-    """``tie_word_embeddings`` says whether the head is rescaled; it is tied exactly where the checkpoint has none."""
+    """``tie_word_embeddings`` says whether the head is rescaled; if not, it is tied where the checkpoint has none."""
 
     def defaults(self) -> Mapping[str, Any]:
         return {"tie_word_embeddings": True, "scale_decoder_outputs": None}
 
     def read(self, options: Options) -> Iterable[Override]:
-        scaled = options["scale_decoder_outputs"]
-        yield "head.rescaled", options["tie_word_embeddings"] if scaled is None else scaled
-        yield "head.tied", "lm_head.weight" not in options.tensors()
+        tied, scaled = options["tie_word_embeddings"], options["scale_decoder_outputs"]
+        scaled = tied if scaled is None else scaled
+        return [("head.rescaled", scaled), ("head.tied", scaled or not has_own_head(options.tensors()))]
 
     def write(self, ours: Data) -> Mapping[str, Any]:
+        if at(ours, "head.rescaled") and not at(ours, "head.tied"):
+            raise CheckpointError("only a tied head is rescaled")
         return {"tie_word_embeddings": at(ours, "head.rescaled")}
 
 

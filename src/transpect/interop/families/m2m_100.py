@@ -62,6 +62,7 @@ FAMILY = family(
         positions=Sinusoidal(halves=True, spread=True, offset=2),
         pre=True,
         embedding_norm=False,
+        bias=False,
         defaults={
             "vocab_size": 128112,
             "activation_function": "relu",

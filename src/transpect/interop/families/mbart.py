@@ -7,6 +7,7 @@ FAMILY = family(
     Kind(
         model_type="mbart",
         architectures=("MBartForConditionalGeneration", "MBartModel"),
+        classes="MBartForSequenceClassification",
         positions=Learned(offset=2),
         pre=True,
         embedding_norm=True,

@@ -3,6 +3,7 @@
 from transpect.interop.families import llama_like
 from transpect.interop.family import Family
 from transpect.interop.layer_types import EveryLayer, Layers, Windows
+from transpect.interop.options import Allowed, words
 from transpect.interop.rope import RopeOptions
 
 DEFAULTS = {"intermediate_size": 14336, "max_position_embeddings": 131072, "num_key_value_heads": 8}
@@ -19,5 +20,7 @@ FAMILY = Family(
         Layers("decoder", (Windows(EveryLayer(4096), typed=False),)),
         without=WITHOUT,
     ),
+    allowed=Allowed({"attention_bias": (False,)}),
+    void=words("pretraining_tp"),
     bare=frozenset({"MistralModel"}),
 )

@@ -4,7 +4,7 @@ from transpect.core import Glu, ModelConfig, Moe, override
 from transpect.interop.families import experts, llama_like
 from transpect.interop.family import Family
 from transpect.interop.layer_types import EveryLayer, Layers, Windows
-from transpect.interop.options import Key, activations, words
+from transpect.interop.options import Allowed, Key, activations, words
 from transpect.interop.rope import RopeOptions
 from transpect.interop.tensors import Table
 
@@ -29,8 +29,9 @@ FAMILY = Family(
         Layers("decoder", (Windows(EveryLayer(), typed=False),)),
         without=("attention_bias", "mlp_bias", "intermediate_size", "hidden_act"),
     ),
+    allowed=Allowed({"attention_bias": (False,)}),
     # of training alone
-    void=words("output_router_logits router_aux_loss_coef router_jitter_noise"),
+    void=words("pretraining_tp output_router_logits router_aux_loss_coef router_jitter_noise"),
     bare=frozenset({"MixtralModel"}),
     synonyms={"num_experts": "num_local_experts"},
 )

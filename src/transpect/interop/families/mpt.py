@@ -15,6 +15,7 @@ from transpect.interop.options import COMMON_VOID, Allowed, Entry, Key, Labels, 
 from transpect.interop.tensors import Row, Table
 
 ATTENTION = "decoder.attention"
+MULTIHEAD, GROUPED = "multihead_attention", "grouped_query_attention"
 
 
 def table(config: ModelConfig) -> Table:
@@ -40,11 +41,10 @@ def table(config: ModelConfig) -> Table:
 class AttnConfig(Entry):
     """``attn_config``: the options of attention."""
 
-    KNOWN = words("""attn_pdrop clip_qkv softmax_scale alibi_bias_max attn_impl
+    KNOWN = words("""attn_pdrop clip_qkv softmax_scale alibi_bias_max attn_impl attn_type kv_n_heads
         is_encoder_decoder id2label label2id""")  # the last line stands in whatever `transformers` saves
     ALLOWED = Allowed(
         {
-            "attn_type": ("multihead_attention",),
             "alibi": (True,),
             "attn_uses_sequence_id": (False,),
             "prefix_lm": (False,),
@@ -63,14 +63,28 @@ class AttnConfig(Entry):
         if unknown:
             raise CheckpointError("attn_config has unknown options, which might change what is computed", value=unknown)
         self.ALLOWED.check(said)
+        yield f"{ATTENTION}.n_kv_heads", self._kv_heads(said, options["n_heads"])
         yield f"{ATTENTION}.dropout", said.get("attn_pdrop", 0.0)
         yield f"{ATTENTION}.clip", said.get("clip_qkv") or None  # 0 is none there, too
         yield f"{ATTENTION}.scale", said.get("softmax_scale")
         yield "decoder.positions.bias_max", said.get("alibi_bias_max", 8)
 
+    def _kv_heads(self, said: Mapping[str, Any], heads: Any) -> Any:
+        kind, stated = said.get("attn_type", MULTIHEAD), said.get("kv_n_heads")
+        of_kind = {MULTIHEAD: heads, "multiquery_attention": 1, GROUPED: stated}
+        count = of_kind.get(kind)
+        if count is None or stated not in (None, count):
+            raise CheckpointError(
+                f"attn_type must be one of {', '.join(of_kind)}, and kv_n_heads fit it", value=[kind, stated]
+            )
+        return count
+
     def write(self, ours: Data) -> Mapping[str, Any]:
         attention = at(ours, ATTENTION)
+        if attention["n_kv_heads"] != attention["n_heads"]:
+            raise CheckpointError("`transformers` knows no groups of heads here", value=attention["n_kv_heads"])
         said = {
+            "attn_type": MULTIHEAD,
             **{name: values[0] for name, values in self.ALLOWED.values.items()},
             "clip_qkv": attention["clip"],
             "softmax_scale": attention["scale"],

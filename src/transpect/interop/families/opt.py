@@ -10,7 +10,7 @@ from transpect.core import AttentionConfig, CausalLM, Mlp, ModelConfig, NormalIn
 from transpect.core.positions import Learned
 from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, LAST, SELF, head_rows, tied_head
 from transpect.interop.family import Family
-from transpect.interop.options import Entry, Key, Labels, Options, Override, activations, at, words
+from transpect.interop.options import Allowed, Entry, Key, Labels, Options, Override, activations, at, words
 from transpect.interop.tensors import Row, Table, step
 
 
@@ -133,6 +133,7 @@ FAMILY = Family(
         Key("tie_word_embeddings", "head.tied", True, heads=CAUSAL),
         Labels(),
     ),
+    allowed=Allowed({"learned_embeddings": (True,), "scale_embeddings": (False,)}),  # Galactica says so
     # layers that are skipped in training, and what was never read
     void=words("layerdrop activation_dropout output_projection"),
     bare=frozenset({"OPTModel"}),

@@ -16,6 +16,6 @@ FAMILY = family(
             "normalize_embedding": False,
             "static_position_embeddings": True,
         },
-        void="extra_pos_embeddings save_step",
+        void="extra_pos_embeddings",
     )
 )

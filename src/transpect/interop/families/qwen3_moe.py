@@ -10,7 +10,7 @@ from transpect.core import Glu, ModelConfig, Moe, QkNorm, RMSNorm, override
 from transpect.interop.families import experts, llama_like
 from transpect.interop.family import Family
 from transpect.interop.layer_types import EveryLayer, Layers, PerLayer, Windows, whole
-from transpect.interop.options import Key, Options, activations, words
+from transpect.interop.options import Allowed, Key, Options, activations, words
 from transpect.interop.rope import RopeOptions
 from transpect.interop.tensors import Table
 
@@ -94,6 +94,7 @@ FAMILY = Family(
         Layers("decoder", (Windows(EveryLayer(4096, switch=True), typed=False), SparseLayers())),
         without=("mlp_bias", "intermediate_size", "hidden_act"),
     ),
+    allowed=Allowed({"qkv_bias": (False,), "use_qk_norm": (True,), "shared_expert_intermediate_size": (0,)}),
     # of training alone
     void=words("output_router_logits router_aux_loss_coef"),
     bare=frozenset({"Qwen3MoeModel"}),

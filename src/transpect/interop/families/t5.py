@@ -3,7 +3,7 @@
 `family` makes the relatives, too, which differ in little.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -145,6 +145,12 @@ class FeedForwardKind(Entry):
         return {"feed_forward_proj": f"gated-{word}" if gated else word}
 
 
+def has_own_head(names: Collection[str]) -> bool:
+    """Whether a checkpoint has a head beside the table of tokens, and not as the only name of that table."""
+    table = ("shared.weight", *(f"{side}.embed_tokens.weight" for side in SIDES))
+    return "lm_head.weight" in names and any(name in names for name in table)
+
+
 @dataclass(frozen=True)
 class Tying(Entry):
     """T5 rescales what it gives to a tied head; v1.1 does not tie.
@@ -164,7 +170,7 @@ class Tying(Entry):
     def read(self, options: Options) -> Iterable[Override]:
         tied, scaled = options["tie_word_embeddings"], options["scale_decoder_outputs"] if self.scales else False
         if tied and scaled is False:
-            tied = "lm_head.weight" not in options.tensors()
+            tied = not has_own_head(options.tensors())
             return [("head.tied", tied), ("head.rescaled", False)]
         return [("head.tied", tied), ("head.rescaled", tied if scaled is None else scaled)]
 
@@ -234,7 +240,8 @@ def family(
             *entries,
         ),
         allowed=Allowed({"is_encoder_decoder": (True,), **allowed}),
-        void=words(f"initializer_factor classifier_dropout {void}"),
+        # names of classes belong to heads that are not built
+        void=words(f"initializer_factor classifier_dropout id2label label2id num_labels {void}"),
     )
 
 
