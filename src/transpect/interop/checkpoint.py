@@ -250,16 +250,16 @@ def _read(source: Source) -> tuple[_Kind, ModelConfig]:
 
 def _as_family(config: ModelConfig) -> tuple[_Kind, Data]:
     candidates = sorted(FAMILIES.values(), key=lambda family: family.model_type != config.family)  # its own first
-    for family in candidates:
-        data = family.write(config)
-        if data is not None:
-            return _Kind(family), data
     if isinstance(config.head, Pooled) and sayable(config.head):
         for family in candidates:
             for head in family.heads.values():
                 data = family.write(replace(config, head=head)) if isinstance(head, Pooled) else None
                 if data is not None:
                     return _Kind(family, config.head), data
+    for family in candidates:
+        data = family.write(config)
+        if data is not None:
+            return _Kind(family), data
     return _Kind(None), write_native(config)
 
 

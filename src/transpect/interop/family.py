@@ -31,6 +31,7 @@ class Family:
         bare: architectures whose tensors go without the table's prefix.
         synonyms: other names of options, and the names in `entries`.
         flat: makes one mapping of a config.json whose options stand in parts, as those of a model of text and images.
+        unnamed: its configs were published before there was a ``model_type``, so one without may be of this family.
         opens_there: False for a config that we can build and `transformers` refuses.
     """
 
@@ -44,6 +45,7 @@ class Family:
     bare: frozenset[str] = frozenset()
     synonyms: Mapping[str, str] = field(default_factory=dict)
     flat: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda data: data
+    unnamed: bool = False
     opens_there: Callable[[ModelConfig], bool] = lambda config: True
 
     def read(self, data: Mapping[str, Any], tensors: Callable[[], Collection[str]] = tuple) -> ModelConfig:

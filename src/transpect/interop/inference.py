@@ -20,7 +20,8 @@ def with_family(data: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
     Raises:
         CheckpointError: no family has, or several have.
     """
-    found = [kind for kind in (_fitting(name, data, weights) for name in FAMILIES) if kind is not None]
+    unnamed = (name for name, family in FAMILIES.items() if family.unnamed)
+    found = [kind for kind in (_fitting(name, data, weights) for name in unnamed) if kind is not None]
     if len(found) != 1:
         which = ", ".join(str(kind["model_type"]) for kind in found)
         raise CheckpointError(

@@ -86,6 +86,7 @@ TEMPLATE = ModelConfig(
 
 FAMILY = Family(
     model_type="bert",
+    unnamed=True,
     table=table,
     template=TEMPLATE,
     heads={

@@ -40,6 +40,7 @@ def table(config: ModelConfig) -> Table:
 
 FAMILY = Family(
     model_type="ctrl",
+    unnamed=True,
     table=table,
     template=ModelConfig(
         vocab_size=246534,

@@ -53,6 +53,7 @@ def table(config: ModelConfig) -> Table:
 
 FAMILY = Family(
     model_type="distilbert",
+    unnamed=True,
     table=table,
     template=replace(TEMPLATE, embedding=EmbeddingConfig(norm=NORM)),
     heads={

@@ -84,6 +84,7 @@ def _falling(first: float | None, head_dim: int, n_layers: int) -> list[float | 
 
 FAMILY = Family(
     model_type="gpt2",
+    unnamed=True,
     table=table,
     template=ModelConfig(
         vocab_size=50257,

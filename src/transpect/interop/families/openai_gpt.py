@@ -44,6 +44,7 @@ def table(config: ModelConfig) -> Table:
 
 FAMILY = Family(
     model_type="openai-gpt",
+    unnamed=True,
     table=table,
     template=ModelConfig(
         vocab_size=40478,
