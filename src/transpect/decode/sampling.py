@@ -104,7 +104,7 @@ class Sampler:
         return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
 
     def filter(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
-        """What may still be chosen: bans, the minimum of tokens, temperature, top-k, top-p, where a row asks for them."""
+        """What may still be chosen: bans, the minimum of tokens, temperature, top-k, top-p, each where a row asks."""
         left = filters.temperature(self._hold(logits, steps), self._temperature)
         if any(row.top_k is not None for row in self.params):
             left = filters.top_k(left, self._top_k)
