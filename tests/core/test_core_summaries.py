@@ -90,6 +90,7 @@ def test_kernels_agree(scheme: str, size: int) -> None:
     one, other = model(SCHEMES[scheme], size), model(SCHEMES[scheme], size, attention=fast)
     tags = Tags.padded(real)
     assert torch.allclose(one.hidden(ids, tags=tags)[real], other.hidden(ids, tags=tags)[real], atol=1e-5)
+    assert torch.allclose(one.hidden(IDS), other.hidden(IDS), atol=1e-5)
 
 
 @pytest.mark.parametrize("size", SIZES)

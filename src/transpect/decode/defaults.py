@@ -31,11 +31,9 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "encoder_repetition_penalty": (1,),
     "no_repeat_ngram_size": (0,),
     "encoder_no_repeat_ngram_size": (0,),
-    "bad_words_ids": ([],),
     "force_words_ids": ([],),
     "forced_bos_token_id": (),
     "forced_eos_token_id": (),
-    "suppress_tokens": ([],),
     "begin_suppress_tokens": ([],),
     "sequence_bias": ({},),
     "exponential_decay_length_penalty": (),
@@ -95,6 +93,9 @@ class Defaults:
         for key, neutral in _NEUTRAL.items():
             if key in found and key not in done and found[key] not in neutral:
                 _warn(f"{key}={found[key]!r}, which is not done here and changes nothing", key)
+        banned = _banned(found, eos)
+        if banned:
+            asked["banned"] = banned
         if "max_new_tokens" not in asked and asked.get("min_new_tokens", 0) > GenerationParams.max_new_tokens:
             asked["max_new_tokens"] = asked["min_new_tokens"]
         params = GenerationParams(eos_ids=() if eos is None else eos, **asked)
@@ -127,6 +128,16 @@ class Defaults:
         if "min_new_tokens" not in asked and isinstance(limit, int) and 0 <= limit < self.params.min_new_tokens:
             asked["min_new_tokens"] = limit  # who wants fewer tokens than the checkpoint's minimum gets them
         return self.params.override(asked)
+
+
+def _banned(found: Mapping[str, Any], eos: Any) -> tuple[int, ...]:
+    """The tokens that are never to be written: ``suppress_tokens``, and ``bad_words_ids`` of one token but no end."""
+    words = found.get("bad_words_ids", [])
+    if any(len(word) > 1 for word in words):
+        _warn("bad_words_ids of several tokens, which are not done here and change nothing", "bad_words_ids")
+    ends = eos if isinstance(eos, list | tuple) else [eos]
+    single = [word[0] for word in words if len(word) == 1 and word[0] not in ends]
+    return tuple(dict.fromkeys([*single, *found.get("suppress_tokens", [])]))
 
 
 def _warn(what: str, key: str) -> None:

@@ -31,6 +31,7 @@ class GenerationParams:
         stop: texts that end the output, and are left out of it; one, several, or None for none.
         eos_ids: tokens that end the output; one, several, or None for none.
         ignore_eos: let these tokens pass as ordinary ones.
+        banned: tokens that are never chosen; one, several, or None for none.
     """
 
     max_new_tokens: int = 128
@@ -42,11 +43,13 @@ class GenerationParams:
     stop: tuple[str, ...] = ()
     eos_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    banned: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # one string is one stop, a list does as well as a tuple, and None is none
         object.__setattr__(self, "stop", _several("stop", self.stop, str, "Pass a text, or a list of texts."))
-        object.__setattr__(self, "eos_ids", _several("eos_ids", self.eos_ids, int, "Pass an id, or a list of ids."))
+        for name in ("eos_ids", "banned"):
+            object.__setattr__(self, name, _several(name, getattr(self, name), int, "Pass an id, or a list of ids."))
 
         _whole("max_new_tokens", self.max_new_tokens, "Pass how many tokens to write at most.")
         _whole("min_new_tokens", self.min_new_tokens, "Pass 0 to allow an end at any time.")
@@ -83,8 +86,9 @@ class GenerationParams:
                 stop,
                 "An empty one would stop before the first token; use max_new_tokens=0 for that.",
             )
-        for token in self.eos_ids:
-            _whole("each of eos_ids", token, "Pass ids of the vocabulary.")
+        for name in ("eos_ids", "banned"):
+            for token in getattr(self, name):
+                _whole(f"each of {name}", token, "Pass ids of the vocabulary.")
 
     @property
     def ends(self) -> tuple[int, ...]:

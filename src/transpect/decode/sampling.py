@@ -48,12 +48,17 @@ class Choice:
 
 
 def check_minimum(params: GenerationParams, vocab_size: int) -> None:
-    """Refuse a minimum of tokens where there is none to go on with.
+    """Refuse what leaves no token to choose.
 
     Raises:
-        GenerationError: ``min_new_tokens`` in a vocabulary where every token ends the output.
+        GenerationError: every token is banned; ``min_new_tokens`` where every one that is not ends the output.
     """
-    if params.min_new_tokens and len({token for token in params.ends if token < vocab_size}) == vocab_size:
+    banned = {token for token in params.banned if token < vocab_size}
+    if len(banned) == vocab_size:
+        raise GenerationError(
+            "a token must be left to choose", value=f"all {vocab_size} are banned", remedy="Take some out of banned."
+        )
+    if params.min_new_tokens and len(banned | {token for token in params.ends if token < vocab_size}) == vocab_size:
         raise GenerationError(
             "min_new_tokens needs a token that is not in eos_ids",
             value=f"all {vocab_size} tokens end the output",
@@ -99,7 +104,7 @@ class Sampler:
         return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
 
     def filter(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
-        """What may still be chosen: the minimum of tokens, temperature, top-k, top-p, each where a row asks for it."""
+        """What may still be chosen: bans, the minimum of tokens, temperature, top-k, top-p, each where a row asks."""
         left = filters.temperature(self._hold(logits, steps), self._temperature)
         if any(row.top_k is not None for row in self.params):
             left = filters.top_k(left, self._top_k)
@@ -108,11 +113,11 @@ class Sampler:
         return left
 
     def _hold(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
-        """No end before ``min_new_tokens``."""
+        """No banned token, and no end before ``min_new_tokens``."""
         early = [row.min_new_tokens > step and bool(row.ends) for row, step in zip(self.params, steps, strict=True)]
-        if not any(early):
-            return logits
-        return filters.ban(logits, self._ends & torch.tensor(early, device=self.device)[:, None])
+        if any(early):
+            return filters.ban(logits, self._banned | self._ends & torch.tensor(early, device=self.device)[:, None])
+        return filters.ban(logits, self._banned) if any(row.banned for row in self.params) else logits
 
     def rows(self, index: Sequence[int]) -> Sampler:
         """The sampler of some of the rows."""
@@ -148,7 +153,15 @@ class Sampler:
     @cached_property
     def _ends(self) -> Tensor:
         """[B, V] bool: the tokens that end each row."""
-        ends = torch.zeros(len(self.params), self.vocab_size, dtype=torch.bool)
-        for i, row in enumerate(self.params):
-            ends[i, [token for token in row.ends if token < self.vocab_size]] = True
-        return ends.to(self.device)
+        return self._marked([row.ends for row in self.params])
+
+    @cached_property
+    def _banned(self) -> Tensor:
+        """[B, V] bool: the tokens that a row never chooses."""
+        return self._marked([row.banned for row in self.params])
+
+    def _marked(self, tokens: Sequence[Sequence[int]]) -> Tensor:
+        marked = torch.zeros(len(tokens), self.vocab_size, dtype=torch.bool)
+        for i, own in enumerate(tokens):
+            marked[i, [token for token in own if token < self.vocab_size]] = True
+        return marked.to(self.device)
