@@ -79,7 +79,7 @@ TOKENIZER = [
     ("tokenizer trains", "No such command 'trains'. Did you mean 'train'"),
 ]
 MODEL = [
-    ("model show", "Missing argument 'PRESET.DIR'"),
+    ("model show", "Missing argument 'PRESET.MODEL'"),
     ("model show gtp2", "no preset and no directory.*'gtp2'.*Did you mean 'gpt2'"),
     ("model show empty", "empty"),
     ("model show gpt2 --n_layer 2", "no key 'n_layer'.*n_layers"),

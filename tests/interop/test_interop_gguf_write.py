@@ -14,6 +14,7 @@ from transpect.base.gguf import read_gguf
 from transpect.core import ModelConfig, Pooled, Transformer, override
 from transpect.core.positions import LinearScaling, Llama3Scaling
 from transpect.interop import load_config, load_model
+from transpect.interop.families import FAMILIES
 from transpect.interop.family import canonical
 from transpect.interop.gguf import open_gguf, write_gguf
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
@@ -70,6 +71,37 @@ def test_there_and_back_bit_for_bit(case: str, small: Small, tokenizer: Tokenize
     texts = ["The fish </s> isn't  here 猫 ٣", "<s>", ""]
     again = load_tokenizer(tmp_path / "m.gguf")
     assert again.encode_batch(texts, add_special_tokens=True) == tokenizer.encode_batch(texts, add_special_tokens=True)
+
+
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 60,
+    "num_hidden_layers": 7,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 64,
+}
+GEMMA = {**SIZES, "head_dim": 10, "query_pre_attn_scalar": 10, "sliding_window": 9}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "qwen2": {**SIZES, "rope_theta": 1e6, "tie_word_embeddings": True},
+    "qwen3": {**SIZES, "head_dim": 10, "rope_theta": 1e6},
+    "gemma2": {**GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "gemma3_text": {**GEMMA, "rope_theta": 1e6, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_other_families_there_and_back(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    data = {"model_type": name, "architectures": [next(iter(family.heads))], "vocab_size": 300, **PUBLISHED[name]}
+    model = written(family.read(data), tokenizer, tmp_path / "m.gguf")
+    config, state = read(tmp_path / "m.gguf")
+    assert canonical(config) == canonical(model.config)
+    for key, tensor in model.state_dict().items():
+        if "gemma" in name and tensor.ndim == 1:  # stored as 1 + weight, which rounds it
+            torch.testing.assert_close(state[key], tensor, rtol=0, atol=2**-23)
+        else:
+            assert torch.equal(state[key], tensor), key
 
 
 @pytest.mark.parametrize("dtype", ["f16", "q8_0"])

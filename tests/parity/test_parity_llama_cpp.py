@@ -170,8 +170,9 @@ def logits_of(model: Transformer, ids: list[int]) -> np.ndarray:
     return found
 
 
-# float32 differs in the order of sums and in llama.cpp's tables for gelu and exp; f16 and q8_0 round the weights
-TOLERANCES = {"f32": 2e-3, "f16": 2e-2, "q8_0": 0.15}
+# float32 differs in the order of sums and in llama.cpp's tables for gelu and exp; f16 and q8_0 round the weights, and
+# with q8_0 llama.cpp rounds the activations too
+TOLERANCES = {"f32": 2e-3, "f16": 2e-2, "q8_0": 0.25}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

@@ -141,10 +141,11 @@ def certificate_place(name: str | Path, *, allow_pickle: bool = False) -> Path:
     """
     place, foreign = interop.locate(name, allow_pickle=allow_pickle), not Path(name).exists()
     folder = place.parent if place.is_file() else place
-    name = f"{place.stem}.certificate.json" if place.is_file() else "certificate.json"
     if not foreign and os.access(folder, os.W_OK):
-        return folder / name
-    return Path.cwd() / (name if place.is_file() else f"{place.name}.certificate.json")
+        return folder / (f"{place.stem}.certificate.json" if place.is_file() else "certificate.json")
+    # pip:NAME, hf:OWNER/NAME@REVISION, or a path
+    called = place.name if not foreign else str(name).rpartition(":")[2].partition("@")[0].rpartition("/")[2]
+    return Path.cwd() / f"{called.removesuffix('.gguf')}.certificate.json"
 
 
 def write_certificate(certificate: Certificate, file: Path) -> None:

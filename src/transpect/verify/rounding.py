@@ -12,7 +12,7 @@ with its own rounding errors put in by hand: the result of every linear map, nor
   an order of its own. Measured on published and random models of 1 to 30 layers: up to 14.
 - float16 (2^-11), bfloat16 (2^-8): slack 4, for sums are kept in float32 and round once. Measured: up to 1.
 - llama.cpp: slack 4 too. It rounds what it multiplies: to float16 where the weights are float16, to 8 bits where they
-  are quantised (2^-8). Measured: up to 1. Its float32 is held to float16's, as it reads some functions from tables of
+  are quantised (2^-8). Measured: up to 1.5. Its float32 is held to float16's, as it reads some functions from tables of
   float16.
 
 A mistake moves the outputs by a share of themselves that has nothing to do with u: a position that is off by one, a

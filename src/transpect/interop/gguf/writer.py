@@ -157,7 +157,10 @@ def _check(
     said = {key: float(np.float32(value)) if isinstance(value, float) else value for key, value in metadata.items()}
     data = architecture.read(Source(architecture.name, said, shapes, lambda name: _array(tensors[name])))
     names = [architecture.name_of(name)[0] for name in tensors]
-    wanted, found = canonical(config), canonical(family.read(data, lambda: names))
+    read = family.read(data, lambda: names)
+    if not architecture.causal:  # the head is not in the family's options but in the pooling type
+        read = replace(read, head=config.head)
+    wanted, found = canonical(config), canonical(read)
     if found != wanted:
         raise CheckpointError(
             f"GGUF's architecture {architecture.name} has no word for something in this model's config",
