@@ -223,6 +223,7 @@ def family(
     )
     return Family(
         model_type=model_type,
+        unnamed=model_type == "t5",
         table=table,
         template=ModelConfig(
             vocab_size=32128,
