@@ -46,3 +46,11 @@ def test_its_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     finally:
         FAMILIES.clear()
         FAMILIES.update(known)
+
+
+def test_the_page_of_families_names_all_of_them() -> None:
+    from transpect.interop.families import FAMILIES
+
+    for page in (ROOT / "docs" / "checkpoints.md", ROOT / "docs" / "checkpoints.zh-CN.md"):
+        named = set(re.findall(r"`([a-z0-9_-]+)`", page.read_text(encoding="utf-8")))
+        assert set(FAMILIES) <= named, set(FAMILIES) - named
