@@ -160,14 +160,15 @@ def _read(
 
 
 def _usable(part: Tensor, whole: Tensor) -> bool:
-    """Whether a part of a mapped tensor can be used where it stands: a view without gaps, its rows as ours.
+    """Whether a part of a mapped tensor can be used where it stands: a view whose rows or columns have no gaps.
 
-    A transposed view is not: some kernels of a BLAS add in another order then, and a model must compute the same bits
-    after saving and loading as before. (At an odd multiple of 8 bytes, where files of others may put their numbers, the
-    product with a single vector may differ in its last bit, too; copying them all for that would take several times as
-    long as loading. What we write stands at multiples of 64.)
+    A matrix that is stored transposed stays so, and a linear layer reads it by its strides; to turn it over would take
+    many times as long as all the rest of loading. A BLAS may add in another order then, as it may at an odd multiple of
+    8 bytes, where files of others put their numbers: the last bit of a product can differ from that of the model that
+    was saved. Whoever needs the very same bits loads into a model that exists (`load_state_dict`), as training does.
     """
-    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr() and part.is_contiguous()
+    mapped = part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    return mapped and (part.is_contiguous() or (part.ndim == 2 and 1 in part.stride()))
 
 
 def _copied(part: Tensor, dtype: torch.dtype, device: torch.device, buffer: Buffer) -> Tensor:
