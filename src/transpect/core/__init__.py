@@ -2,7 +2,6 @@
 
 from transpect.core.attention import AttentionConfig, QkNorm
 from transpect.core.block_visibility import Blocks, EdgeBlocks, RandomBlocks, UpTo
-from transpect.core.blocks import OtherLayers, StackConfig
 from transpect.core.config import ModelConfig, override
 from transpect.core.context import (
     NO_CACHE,
@@ -36,6 +35,7 @@ from transpect.core.norms import (
     Sandwich,
 )
 from transpect.core.presets import PRESETS, preset
+from transpect.core.stack_config import OtherLayers, StackConfig
 from transpect.core.summaries import Summaries
 from transpect.core.visibility import All, AnyOf, Causal, Full, GlobalTokens, PrefixLM, SameSegment, Visibility, Window
 

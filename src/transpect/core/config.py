@@ -9,11 +9,11 @@ from typing import Any
 from transpect.base.checks import at_least
 from transpect.base.codec import apply_overrides, did_you_mean, from_data, to_data
 from transpect.base.errors import ConfigError
-from transpect.core.blocks import OtherLayers, StackConfig
 from transpect.core.embeddings import EmbeddingConfig
 from transpect.core.heads import CausalLM, Head
 from transpect.core.initialization import Initialization, NormalInit
 from transpect.core.kernels import Kernel
+from transpect.core.stack_config import OtherLayers, StackConfig
 
 
 @dataclass(frozen=True)

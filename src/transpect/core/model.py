@@ -19,7 +19,7 @@ import re
 from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError, MaskError
-from transpect.core.blocks import Stack, StackConfig
+from transpect.core.blocks import Stack
 from transpect.core.config import ModelConfig
 from transpect.core.context import (
     NO_CACHE,
@@ -37,6 +37,7 @@ from transpect.core.context import (
 from transpect.core.embeddings import Embeddings, check_ids
 from transpect.core.heads import Sizes
 from transpect.core.initialization import initialize
+from transpect.core.stack_config import StackConfig
 
 
 class Tower(nn.Module):

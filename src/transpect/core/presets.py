@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import ConfigError
 from transpect.core.attention import AttentionConfig
-from transpect.core.blocks import StackConfig
 from transpect.core.config import ModelConfig
 from transpect.core.embeddings import EmbeddingConfig
 from transpect.core.feedforward import Glu, Mlp
@@ -16,6 +15,7 @@ from transpect.core.heads import CausalLM, MaskedLM
 from transpect.core.initialization import NormalInit, XavierInit
 from transpect.core.norms import LayerNorm, Post, RMSNorm
 from transpect.core.positions import Learned, Rope, Sinusoidal, T5Buckets
+from transpect.core.stack_config import StackConfig
 from transpect.core.visibility import Full, PrefixLM
 
 CROSSING = (("self",), ("cross",), ("ffn",))
