@@ -13,7 +13,7 @@ from typing import Any
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import Causal, Full, Visibility, Window
-from transpect.interop.options import Entry, Like, Options, Override, at
+from transpect.interop.options import Entry, Like, Options, Override, at, is_one_of
 
 __all__ = ["EveryLayer", "LastLayers", "Layers", "PerLayer", "Period", "WindowRule", "Windows", "whole"]
 
@@ -59,7 +59,9 @@ class Layers(Entry):
         return {name: value for part in self.parts for name, value in part.defaults().items()}
 
     def read(self, options: Options) -> Iterable[Override]:
-        count = whole(options, self.count) or 0
+        count = whole(options, self.count)
+        if count is None:
+            raise CheckpointError(f"{self.count} must be a whole number", value=count)
         columns = zip(*(part.read(options, count) for part in self.parts), strict=True)
         layers: list[Data] = [
             {name: value for fields in column for name, value in fields.items()} for column in columns
@@ -243,7 +245,11 @@ class Windows(PerLayer):
         width = self.rule.width(options)
         if types is None:
             return [width is not None and windowed for windowed in self.rule.windowed(options, n_layers)]
-        if not isinstance(types, list) or len(types) != n_layers or not set(types) <= {FULL, SLIDING}:
+        if (
+            not isinstance(types, list)
+            or len(types) != n_layers
+            or not all(is_one_of(kind, (FULL, SLIDING)) for kind in types)
+        ):
             raise CheckpointError(
                 f"layer_types must name each of the {n_layers} layers, {FULL} or {SLIDING}: others can't be built",
                 value=types,
