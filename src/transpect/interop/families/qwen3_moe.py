@@ -60,7 +60,7 @@ class SparseLayers(PerLayer):
             raise CheckpointError("some layers must be mixtures, and all of one kind alike", value=len(mixed))
         expert = mixed[0]["ffn"]
         return {
-            "intermediate_size": single[0]["d_ff"] if single else self.defaults()["intermediate_size"],
+            **({"intermediate_size": single[0]["d_ff"]} if single else {}),
             "hidden_act": next(word for word, act in WORDS.items() if act == expert["act"]),
             "num_experts": mixed[0]["experts"],
             "num_experts_per_tok": mixed[0]["active"],

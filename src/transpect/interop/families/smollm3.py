@@ -67,7 +67,7 @@ class WhereNoRope(WindowRule):
         return [bool(options["use_sliding_window"]) and not has for has in rotary]
 
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
-        return {"use_sliding_window": width is not None, "sliding_window": width}
+        return {} if width is None else {"use_sliding_window": True, "sliding_window": width}
 
 
 POSITIONS = NoRopeLayers()
