@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from transpect.base.errors import CheckpointError, ConfigError
+from transpect.base.errors import CheckpointError, ConfigError, TranspectError
 from transpect.core import (
     BranchEnd,
     CausalLM,
@@ -559,3 +559,22 @@ def test_a_published_config_is_the_model_that_it_is_known_to_be(data: dict[str, 
 def test_what_cannot_be_built_is_refused_by_name(data: dict[str, Any], change: dict[str, Any], named: str) -> None:
     with pytest.raises((CheckpointError, ConfigError), match=named):
         FAMILIES[data["model_type"]].read({**data, **change})
+
+
+ANYTHING = (None, True, 0, -1, 3.5, float("nan"), float("inf"), "x", [], ["x"], [[]], {"type": []}, {FULL: 1})
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_whatever_an_option_holds_is_read_or_refused(name: str) -> None:
+    """A config.json may hold anything; what comes of it is a config, or an error that says what is wrong."""
+    data, _ = PUBLISHED[name]
+    family = FAMILIES[data["model_type"]]
+    options = {option for entry in family.entries for option in entry.defaults()} | data.keys() - {"model_type"}
+    refused = 0
+    for option in sorted(options):
+        for value in ANYTHING:
+            try:
+                family.read({**data, option: value})
+            except TranspectError:
+                refused += 1
+    assert refused > len(options)

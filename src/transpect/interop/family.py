@@ -10,7 +10,7 @@ from transpect.base.codec import Data, apply_overrides, from_data, to_data
 from transpect.base.errors import CheckpointError, TranspectError
 from transpect.core import All, AttentionConfig, Full, Head, ModelConfig, SameSegment, StackConfig, Visibility
 from transpect.interop.blank import shapes
-from transpect.interop.options import COMMON_ALLOWED, COMMON_VOID, Allowed, Entry, Options
+from transpect.interop.options import COMMON_ALLOWED, COMMON_VOID, Allowed, Entry, Options, is_one_of
 from transpect.interop.tensors import Link, Shapes, Table, link
 
 __all__ = ["Family", "canonical"]
@@ -102,7 +102,7 @@ class Family:
             CheckpointError: none of them.
         """
         named = data.get("architectures") or [next(iter(self.heads))]
-        if not isinstance(named, list) or named[0] not in self.heads:
+        if not isinstance(named, list) or not is_one_of(named[0], self.heads):
             raise CheckpointError(
                 f"the architecture of the family {self.model_type} must be one of {', '.join(self.heads)}", value=named
             )

@@ -13,7 +13,7 @@ from typing import Any
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import Causal, Full, Visibility, Window
-from transpect.interop.options import Entry, Like, Options, Override, at
+from transpect.interop.options import Entry, Like, Options, Override, at, is_one_of
 
 __all__ = ["EveryLayer", "LastLayers", "Layers", "PerLayer", "Period", "WindowRule", "Windows", "whole"]
 
@@ -59,7 +59,9 @@ class Layers(Entry):
         return {name: value for part in self.parts for name, value in part.defaults().items()}
 
     def read(self, options: Options) -> Iterable[Override]:
-        count = whole(options, self.count) or 0
+        count = whole(options, self.count)
+        if count is None:
+            raise CheckpointError(f"{self.count} must be a whole number", value=count)
         columns = zip(*(part.read(options, count) for part in self.parts), strict=True)
         layers: list[Data] = [
             {name: value for fields in column for name, value in fields.items()} for column in columns
@@ -107,6 +109,9 @@ class WindowRule:
         """For each layer whether it sees a window, if there are windows."""
         raise AssertionError("abstract")
 
+    def agree(self, options: Options, windowed: Sequence[bool]) -> None:
+        """Refuse words that ``layer_types`` contradicts; words that are void beside it pass."""
+
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
         """The entries for such layers; ``width`` is None where none of them sees a window."""
         raise AssertionError("abstract")
@@ -148,7 +153,7 @@ class EveryLayer(WindowRule):
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
         if not self.switch:
             return {"sliding_window": width}
-        return {"use_sliding_window": width is not None, "sliding_window": width}
+        return {} if width is None else {"use_sliding_window": True, "sliding_window": width}
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ class LastLayers(WindowRule):
 
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
         if width is None:
-            return {"use_sliding_window": False}
+            return {}
         return {"use_sliding_window": True, "sliding_window": width, "max_window_layers": windowed.index(True)}
 
 
@@ -205,10 +210,15 @@ class Period(WindowRule):
         period = None if self.name is None else whole(options, self.name)
         return _periodic(period or self.period, n_layers)
 
+    def agree(self, options: Options, windowed: Sequence[bool]) -> None:
+        said = None if self.name is None else options.data.get(self.name)
+        if said is not None and self.windowed(options, len(windowed)) != list(windowed):
+            raise CheckpointError(f"{self.name} and layer_types say different things", value=said)
+
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
         periods = [self.period, *range(1, len(windowed) + 2)]
         fitting = [period for period in periods if _periodic(period, len(windowed)) == list(windowed)]
-        named = {self.name: fitting[0]} if self.name is not None and fitting else {}
+        named = {self.name: fitting[0]} if self.name is not None and width is not None and fitting else {}
         return {"sliding_window": width, **named}
 
 
@@ -243,14 +253,20 @@ class Windows(PerLayer):
         width = self.rule.width(options)
         if types is None:
             return [width is not None and windowed for windowed in self.rule.windowed(options, n_layers)]
-        if not isinstance(types, list) or len(types) != n_layers or not set(types) <= {FULL, SLIDING}:
+        if (
+            not isinstance(types, list)
+            or len(types) != n_layers
+            or not all(is_one_of(kind, (FULL, SLIDING)) for kind in types)
+        ):
             raise CheckpointError(
                 f"layer_types must name each of the {n_layers} layers, {FULL} or {SLIDING}: others can't be built",
                 value=types,
             )
         if width is None and SLIDING in types:
             raise CheckpointError(f"layers of type {SLIDING} need a sliding_window", value=types)
-        return [kind == SLIDING for kind in types]
+        windowed = [kind == SLIDING for kind in types]
+        self.rule.agree(options, windowed)
+        return windowed
 
     def read(self, options: Options, n_layers: int) -> list[Data]:
         windowed, width = self.windowed(options, n_layers), self.rule.width(options)

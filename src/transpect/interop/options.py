@@ -5,7 +5,7 @@ An entry reads a Hugging Face config into dotted overrides of a template, and wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +98,7 @@ class Key(Entry):
             return []
         value = options[self.name]
         if self.values is not None:
-            if value not in self.values:
+            if not is_one_of(value, self.values):
                 known = ", ".join(map(str, self.values))
                 raise CheckpointError(f"{self.name} must be one of {known}", value=value)
             value = self.values[value]
@@ -187,6 +187,11 @@ def has(ours: Data, place: str) -> bool:
             return False
         node = node[key]
     return True
+
+
+def is_one_of(value: Any, known: Collection[Any]) -> bool:
+    """Whether a value of JSON, which may be anything, is one of these words or numbers."""
+    return isinstance(value, Hashable) and value in known
 
 
 def words(text: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
-from transpect.interop.options import Entry, Options, Override, at
+from transpect.interop.options import Entry, Options, Override, at, is_one_of
 
 LENGTH = "max_position_embeddings"
 THETA, FRACTION = "rope_theta", "partial_rotary_factor"
@@ -69,12 +69,12 @@ class RopeOptions(Entry):
             )
         length = options[LENGTH]
         original = options[ORIGINAL] or said.get(ORIGINAL) or length
-        if kind in ("yarn", "longrope"):
-            said.setdefault("factor", length / original)
+        if kind in ("yarn", "longrope") and "factor" not in said:
+            said["factor"] = _number({LENGTH: length}, LENGTH) / _number({ORIGINAL: original}, ORIGINAL)
         yield f"{self.place}.theta", self.theta if theta is None else theta
         yield f"{self.place}.scaling", {"kind": kind, **_scaling(kind, said, original)}
         if kind == "dynamic":
-            yield "context_length", math.floor(length * _number(said, "factor"))
+            yield "context_length", math.floor(_number({LENGTH: length}, LENGTH) * _number(said, "factor"))
 
     def write(self, ours: Data) -> Mapping[str, Any]:
         said = {self.names[0]: at(ours, f"{self.place}.theta")}
@@ -124,10 +124,12 @@ def _joined(options: Options, names: tuple[str, str]) -> dict[str, Any]:
         if not isinstance(part, dict):
             raise CheckpointError(f"{name} must be a mapping", value=part)
         part = dict(part)
-        kinds = {part.pop(alias) for alias in ("rope_type", "type") if part.get(alias) is not None}
-        if len(kinds) > 1:
-            raise CheckpointError(f"{name} names two types", value=sorted(kinds))
-        part = {key: value for key, value in part.items() if value is not None} | {"rope_type": next(iter(kinds), None)}
+        kinds = [part.pop(alias) for alias in ("rope_type", "type") if part.get(alias) is not None]
+        if any(kind != kinds[0] for kind in kinds):
+            raise CheckpointError(f"{name} names two types", value=kinds)
+        part = {key: value for key, value in part.items() if value is not None} | {
+            "rope_type": kinds[0] if kinds else None
+        }
         _merge(said, part)
     for name, word in zip((*names, THETA, FRACTION), (THETA, FRACTION) * 2, strict=True):
         if options[name] is not None:
@@ -137,7 +139,7 @@ def _joined(options: Options, names: tuple[str, str]) -> dict[str, Any]:
 
 def _merge(said: dict[str, Any], more: Mapping[str, Any]) -> None:
     for key, value in more.items():
-        if said.get(key, value) != value:
+        if key in said and said[key] != value:
             raise CheckpointError(f"{key} is said twice, and differently", value=[said[key], value])
         said[key] = value
 
@@ -147,7 +149,7 @@ def _kind(said: dict[str, Any]) -> str:
     kind = "none" if named in (None, "default") else named
     if kind == "su" or (kind == "yarn" and "short_factor" in said):  # early names of it
         kind = "longrope"
-    if kind not in _KNOWN:
+    if not is_one_of(kind, _KNOWN):
         known = ", ".join(name for name in _KNOWN if name != "none")
         raise CheckpointError(f"RoPE scaling must be of type default, {known}", value=kind)
     if kind == "none" and named is None and said.keys() - {THETA, FRACTION}:
@@ -197,6 +199,6 @@ def _attention_factor(said: Mapping[str, Any], factor: float) -> float | None:
 
 def _number(said: Mapping[str, Any], name: str) -> float:
     value = said.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise CheckpointError(f"RoPE scaling needs a positive number for {name}", value=value)
     return float(value)

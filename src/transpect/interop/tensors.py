@@ -165,7 +165,7 @@ def pack_state(state: Mapping[str, Tensor], links: Sequence[Link], aliases: Sequ
     return theirs | {alias.theirs: theirs[alias.of] for alias in aliases if not alias.binding and alias.of in theirs}
 
 
-_WILD = {"#": r"(\d+)", "*": "(weight|bias)"}
+_WILD = {"#": r"(\d+)", "*": "(weight|bias)", "@": "(.+)"}
 
 
 @cache

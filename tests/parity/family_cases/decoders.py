@@ -6,7 +6,9 @@ from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma2ForTokenClassification,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
     Gemma3TextModel,
     GemmaConfig,
@@ -44,7 +46,7 @@ from transformers import (
     SmolLM3ForSequenceClassification,
 )
 
-from family_cases.base import Case, Options
+from family_cases.base import IDS, Case, Options
 
 LLAMA: Options = {
     "vocab_size": 97,
@@ -88,6 +90,20 @@ GEMMA: Options = {**LLAMA, "head_dim": 10, "num_key_value_heads": 3}
 GEMMA2: Options = {**GEMMA, "num_hidden_layers": 5, "sliding_window": 9, "query_pre_attn_scalar": 23}
 CAPS: Options = {"attn_logit_softcapping": 0.3, "final_logit_softcapping": 0.5}
 GEMMA3: Options = {**GEMMA2, "num_hidden_layers": 7}
+VISION: Options = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+IMAGE_TOKENS: Options = {
+    "image_token_index": 97,
+    "boi_token_index": 98,
+    "eoi_token_index": 99,
+    "mm_tokens_per_image": 4,
+}
 BY_TYPE: Options = {
     FULL: {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
     SLIDING: {"rope_type": "yarn", **YARN, "rope_theta": 300.0},
@@ -196,6 +212,15 @@ CASES = [
     ),
     Case("gemma3-body", Gemma3TextConfig, Gemma3TextModel, GEMMA3),
     Case("gemma3-both-ways", Gemma3TextConfig, Gemma3TextModel, {**GEMMA3, "use_bidirectional_attention": True}),
+    # its text alone; in memory they call it otherwise than in a file
+    Case(
+        "gemma3-with-images",
+        Gemma3Config,
+        Gemma3ForConditionalGeneration,
+        {"text_config": {**GEMMA3, **IDS}, "vision_config": VISION, **IMAGE_TOKENS},
+        generates=False,
+        memory=(("language_model.model.", "model.language_model."), ("language_model.lm_head", "lm_head")),
+    ),
     Case("mistral", MistralConfig, MistralForCausalLM, {**LLAMA, "head_dim": 10, "sliding_window": 11}),
     Case("mistral-no-window", MistralConfig, MistralForCausalLM, {**LLAMA, "sliding_window": None}),
     Case("mistral-classes", MistralConfig, MistralForSequenceClassification, {**WINDOW, "num_labels": 5}),

@@ -8,7 +8,7 @@ from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
 from transpect.interop.families import gemma_like, llama_like
 from transpect.interop.family import Family
-from transpect.interop.options import Allowed, Entry, Options, Override, activations, at
+from transpect.interop.options import Allowed, Entry, Options, Override, activations, at, is_one_of
 from transpect.interop.rope import RopeOptions
 
 WORDS = activations("gelu_pytorch_tanh")
@@ -25,7 +25,7 @@ class Activation(Entry):
     def read(self, options: Options) -> Iterable[Override]:
         word = options["hidden_activation"] or options["hidden_act"]
         word = "gelu_pytorch_tanh" if word == "gelu" else word
-        if word not in WORDS:
+        if not is_one_of(word, WORDS):
             raise CheckpointError(f"hidden_act must be one of {', '.join(WORDS)}", value=word)
         yield "decoder.ffn.act", WORDS[word]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transpect.base.codec import Data
+from transpect.base.errors import CheckpointError
 from transpect.core import EmbeddingConfig, Glu, Naive, RMSNorm, override
 from transpect.interop.families import llama_like
 from transpect.interop.options import Entry, Options, Override, at
@@ -31,6 +32,8 @@ class QueryScale(Entry):
 
     def read(self, options: Options) -> Iterable[Override]:
         scalar = options["query_pre_attn_scalar"]
+        if not isinstance(scalar, int | float) or isinstance(scalar, bool) or not scalar > 0:
+            raise CheckpointError("query_pre_attn_scalar must be a positive number", value=scalar)
         yield "decoder.attention.scale", None if scalar == options["head_dim"] else scalar**-0.5
 
     def write(self, ours: Data) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from transpect.core import Glu, ModelConfig, Moe, QkNorm, RMSNorm, override
 from transpect.interop.families import experts, llama_like
 from transpect.interop.family import Family
 from transpect.interop.layer_types import EveryLayer, Layers, PerLayer, Windows, whole
-from transpect.interop.options import Allowed, Key, Options, activations, words
+from transpect.interop.options import Allowed, Key, Options, activations, is_one_of, words
 from transpect.interop.rope import RopeOptions
 from transpect.interop.tensors import Table
 
@@ -35,7 +35,7 @@ class SparseLayers(PerLayer):
 
     def read(self, options: Options, n_layers: int) -> list[Data]:
         word, dense = options["hidden_act"], options["mlp_only_layers"] or []
-        if word not in WORDS:
+        if not is_one_of(word, WORDS):
             raise CheckpointError(f"hidden_act must be one of {', '.join(WORDS)}", value=word)
         if not isinstance(dense, list):
             raise CheckpointError("mlp_only_layers must be a list of layers", value=dense)
@@ -60,7 +60,7 @@ class SparseLayers(PerLayer):
             raise CheckpointError("some layers must be mixtures, and all of one kind alike", value=len(mixed))
         expert = mixed[0]["ffn"]
         return {
-            "intermediate_size": single[0]["d_ff"] if single else self.defaults()["intermediate_size"],
+            **({"intermediate_size": single[0]["d_ff"]} if single else {}),
             "hidden_act": next(word for word, act in WORDS.items() if act == expert["act"]),
             "num_experts": mixed[0]["experts"],
             "num_experts_per_tok": mixed[0]["active"],

@@ -10,7 +10,7 @@ from transpect.core.positions import NoPosition, Rope
 from transpect.interop.families import llama_like
 from transpect.interop.family import Family
 from transpect.interop.layer_types import Layers, PerLayer, WindowRule, Windows, whole
-from transpect.interop.options import Options, words
+from transpect.interop.options import Options, is_one_of, words
 from transpect.interop.rope import RopeOptions
 
 
@@ -30,7 +30,7 @@ class NoRopeLayers(PerLayer):
         if said is None:
             interval = whole(options, "no_rope_layer_interval") or 1
             return [(layer + 1) % interval != 0 for layer in range(n_layers)]
-        if not isinstance(said, list) or len(said) != n_layers or not set(said) <= {0, 1}:
+        if not isinstance(said, list) or len(said) != n_layers or not all(is_one_of(has, (0, 1)) for has in said):
             raise CheckpointError(f"no_rope_layers must hold 0 or 1 for each of the {n_layers} layers", value=said)
         return [bool(rotary) for rotary in said]
 
@@ -67,7 +67,7 @@ class WhereNoRope(WindowRule):
         return [bool(options["use_sliding_window"]) and not has for has in rotary]
 
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
-        return {"use_sliding_window": width is not None, "sliding_window": width}
+        return {} if width is None else {"use_sliding_window": True, "sliding_window": width}
 
 
 POSITIONS = NoRopeLayers()
