@@ -116,6 +116,12 @@ def test_shortcuts_agree_with_the_mask(rule: Visibility) -> None:
         (Window(2) | RandomBlocks(64, n=1, seed=0), True),
         (Causal() & (Blocks(64) | RandomBlocks(64, n=1, seed=0)), False),
         (Causal() & (Window(2) | GlobalTokens()), False),
+        (UpTo(1), False),
+        (UpTo(2), True),
+        (UpTo(100), True),
+        (UpTo(3) & Blocks(64), True),
+        (UpTo(100) & (Blocks(64) | RandomBlocks(64, n=1, seed=0)), True),
+        (UpTo(1) & Blocks(64), False),
     ],
     ids=str,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from transpect.core import (
     Causal,
     Context,
     Full,
+    GlobalTokens,
     ModelConfig,
     Naive,
     NormalInit,
@@ -134,6 +136,15 @@ def test_one_document_without_padding_needs_the_simple_rule_alone(rule: Visibili
 def test_looking_ahead(rule: Visibility, ahead: bool, in_prefix: bool) -> None:
     assert rule.looks_ahead(prefix=False) == ahead
     assert rule.looks_ahead(prefix=True) == in_prefix
+
+
+@pytest.mark.parametrize("width", [2, 5, 300, 5000])
+@pytest.mark.parametrize("rule", [GlobalTokens(), PrefixLM()], ids=str)
+def test_a_tag_is_read_however_wide_the_rule_beside_it(rule: Visibility, width: int) -> None:
+    tag: Literal["prefix", "is_global"] = "is_global" if rule == GlobalTokens() else "prefix"
+    for whole in (rule, rule & SameSegment(), Window(width, both_ways=True) | rule, (Window(width) | rule) & Full()):
+        assert whole.reads(tag)
+        assert not whole.reads("prefix" if tag == "is_global" else "is_global")
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 9])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -41,9 +42,17 @@ class Visibility(Variant):
     def looks_ahead(self, *, prefix: bool) -> bool:
         """Whether a token may see a later one of its document; ``prefix`` asks this of tokens tagged as a prefix."""
         # on the CPU, since a model may be built where nothing can be read
+        position = torch.tensor(sorted(set(self.probe)), device="cpu")
+        # a row ends at each position, since a rule may depend on how long a sequence is
+        ending = torch.where(position <= position[:, None], position, -1)
+        tags = Tags.of(ending, prefix=torch.full_like(ending, prefix, dtype=torch.bool))
+        return bool(self.mask(tags, tags).triu(1).any())
+
+    def reads(self, tag: Literal["prefix", "is_global"]) -> bool:
+        """Whether it depends on which tokens have this tag."""
         position = torch.tensor([sorted(set(self.probe))], device="cpu")
-        tags = Tags.of(position, prefix=torch.full_like(position, prefix, dtype=torch.bool))
-        return bool(self.mask(tags, tags)[0].triu(1).any())
+        nowhere, somewhere = Tags.of(position), Tags.of(position, **{tag: position < 2})
+        return not torch.equal(self.mask(nowhere, nowhere), self.mask(somewhere, somewhere))
 
     def __and__(self, other: Visibility) -> Visibility:
         return All((self, other))
@@ -135,17 +144,27 @@ class GlobalTokens(Visibility, kind="global_tokens"):
 
 
 @dataclass(frozen=True)
-class All(Visibility, kind="all"):
-    """Visible under every one of ``rules`` (``a & b``)."""
+class _Composed(Visibility):
+    """Several rules as one; a child says how."""
 
     rules: tuple[Visibility, ...]
 
     def __post_init__(self) -> None:
-        _check_parts(self.rules)
+        if not self.rules:
+            raise ConfigError("a composition of rules needs at least one rule", remedy="Use `full` to hide nothing.")
 
     @property
     def probe(self) -> tuple[int, ...]:
         return tuple(position for rule in self.rules for position in rule.probe)
+
+    def reads(self, tag: Literal["prefix", "is_global"]) -> bool:
+        # asked of each: a wide rule beside it hides, at the positions of a probe, what the other one does
+        return any(rule.reads(tag) for rule in self.rules)
+
+
+@dataclass(frozen=True)
+class All(_Composed, kind="all"):
+    """Visible under every one of ``rules`` (``a & b``)."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return reduce(torch.logical_and, (rule.sees(query, key) for rule in self.rules))
@@ -156,17 +175,8 @@ class All(Visibility, kind="all"):
 
 
 @dataclass(frozen=True)
-class AnyOf(Visibility, kind="any"):
+class AnyOf(_Composed, kind="any"):
     """Visible under at least one of ``rules`` (``a | b``)."""
-
-    rules: tuple[Visibility, ...]
-
-    def __post_init__(self) -> None:
-        _check_parts(self.rules)
-
-    @property
-    def probe(self) -> tuple[int, ...]:
-        return tuple(position for rule in self.rules for position in rule.probe)
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return reduce(torch.logical_or, (rule.sees(query, key) for rule in self.rules))
@@ -213,11 +223,6 @@ class View:
         if self._biased is None or self._biased[0] is not bias:
             self._biased = (bias, bias if self.everything else bias.masked_fill(~self.opened, float("-inf")))
         return self._biased[1]
-
-
-def _check_parts(rules: tuple[Visibility, ...]) -> None:
-    if not rules:
-        raise ConfigError("a composition of rules needs at least one rule", remedy="Use `full` to hide nothing.")
 
 
 def _not_after(query: Tags, key: Tags) -> Tensor:
