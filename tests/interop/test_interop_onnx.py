@@ -19,6 +19,7 @@ from transpect.core import (
     EmbeddingConfig,
     Factor,
     Full,
+    GlobalTokens,
     Glu,
     LayerNorm,
     MaskedLM,
@@ -30,6 +31,7 @@ from transpect.core import (
     RMSNorm,
     SequenceClass,
     StackConfig,
+    Summaries,
     TokenClass,
     Transform,
     Transformer,
@@ -48,6 +50,7 @@ from transpect.core.positions import (
 )
 from transpect.interop.onnx import onnx_files, write_onnx
 from transpect.interop.onnx import write as writing
+from transpect.interop.onnx.graphs import graphs_of
 from transpect.interop.peers import Reading, Sample, onnx_runtime
 from transpect.verify import ways
 from transpect.verify.samples import samples_for
@@ -111,6 +114,10 @@ CONFIGS: dict[str, Callable[[], ModelConfig]] = {
     ),
     "token classes, t5": lambda: encoder(TokenClass(5, transform=Transform()), positions=T5Buckets(8, 20)),
     "encoder-decoder, t5": lambda: both(positions=T5Buckets(8, 20)),
+    "encoder-decoder, global tokens": lambda: replace(
+        both(),
+        encoder=replace(both().last, steps=StackConfig.steps, visibility=Window(3, both_ways=True) | GlobalTokens()),
+    ),
     "encoder-decoder, learned": lambda: both(positions=Learned(offset=2)),
 }
 QUICK = ("rope, causal, grouped", "alibi, window", "pooled, rope, window both ways", "encoder-decoder, t5")
@@ -214,11 +221,28 @@ def test_half_precision_graphs_take_and_give_it(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[], ModelConfig], str]] = {
     "transformer-xl": (lambda: decoder(positions=TransformerXL()), "decoder.positions"),
     "dynamic": (lambda: decoder(positions=Rope(scaling=DynamicNTK(2.0, 16))), "decoder.positions.scaling"),
+    "global tokens beside a cache": (lambda: decoder(visibility=Window(257) | GlobalTokens()), "decoder.visibility"),
     "in one layer": (
         lambda: decoder(positions=Rope(), others=(OtherLayers(at=(1,), positions=TransformerXL()),)),
         "transformer_xl",
     ),
 }
+
+
+@pytest.mark.parametrize("width", [5, 257])
+@pytest.mark.parametrize("sums", [None, Summaries(4)], ids=["tokens", "sums of blocks"])
+def test_an_encoder_is_told_which_tokens_are_global_unless_sums_of_blocks_are(
+    width: int, sums: Summaries | None
+) -> None:
+    sees = Window(width, both_ways=True) | GlobalTokens()
+    one = encoder(MaskedLM(), visibility=sees, summaries=sums)
+    assert one.encoder is not None
+    two = replace(both(positions=NoPosition()), encoder=one.encoder)
+    for config in (one, two):
+        model = Transformer(config)
+        writing.check(model)
+        inputs = [port.name for port in graphs_of(model)[0].inputs]
+        assert ("global_attention_mask" in inputs) == (sums is None)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -5,7 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from transpect.core import AttentionConfig, Causal, Full, ModelConfig, PrefixLM, StackConfig, Visibility, Window
+from transpect.core import (
+    AttentionConfig,
+    Causal,
+    Full,
+    GlobalTokens,
+    ModelConfig,
+    PrefixLM,
+    StackConfig,
+    Visibility,
+    Window,
+)
 from transpect.interop.peers import Reading
 from transpect.text import train_tokenizer
 from transpect.verify.measure import compare, compare_tokens
@@ -50,6 +60,14 @@ def test_the_longest_goes_beyond_the_window(rule: Visibility, more_than: int) ->
 def test_a_prefix_is_marked_where_the_rule_knows_one() -> None:
     assert all(0 < s.prefix <= len(s.ids) for s in samples_for(config(rule=PrefixLM()), None, {}, seed=0))
     assert all(not s.prefix for s in samples_for(config(), None, {}, seed=0))
+
+
+@pytest.mark.parametrize("width", [3, 257])
+def test_a_global_token_is_marked_where_what_reads_the_ids_knows_one(width: int) -> None:
+    one = config(rule=Window(width, both_ways=True) | GlobalTokens())
+    assert all(s.marked for s in samples_for(one, None, {}, seed=0))
+    behind = replace(one.last, visibility=Causal(), steps=(("self",), ("cross",), ("ffn",)))
+    assert not any(s.marked for s in samples_for(replace(one, encoder=one.last, decoder=behind), None, {}, seed=0))
 
 
 def test_an_encoder_decoder_has_sources() -> None:

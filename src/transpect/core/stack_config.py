@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from transpect.base.checks import at_least, share
 from transpect.base.errors import ConfigError
@@ -138,6 +139,16 @@ class StackConfig:
     def looks_ahead(self, *, prefix: bool) -> bool:
         """Whether a token of some layer may see a later one; see `Visibility.looks_ahead`."""
         return any(kind.visibility.looks_ahead(prefix=prefix) for kind in self.kinds)
+
+    def asks_for(self, tag: Literal["prefix", "is_global"]) -> bool:
+        """Whether some layer depends on which tokens have this tag, so that a pass should say it.
+
+        Where blocks of tokens are summed (`Summaries`), the sums are what is global, and no token is marked.
+        """
+        if tag == "is_global" and self.summaries is not None:
+            return False
+        by_projections = tag == "is_global" and any(kind.attention.global_projections for kind in self.kinds)
+        return by_projections or any(kind.visibility.reads(tag) for kind in self.kinds)
 
     def map_visibility(self, change: Callable[[Visibility], Visibility]) -> StackConfig:
         """A copy with the rule of every layer changed."""

@@ -43,8 +43,7 @@ def samples_for(
     for length in (*LENGTHS[:-1], longest):
         wanted = min(length, config.context_length)
         rows.append((f"random ids, {wanted}", draw(wanted), draw(max(1, min(longest - length, 12))) if two else []))
-    prefixed = _depends(config, "prefix")
-    marked = _depends(config, "is_global")
+    prefixed, marked = config.last.asks_for("prefix"), config.last.asks_for("is_global")
     return [
         Sample(
             tuple(ids[: config.context_length]),
@@ -107,10 +106,3 @@ def _edge(rule: Visibility) -> int:
     plain = Full() if rule.looks_ahead(prefix=False) else Causal()
     query, key = (plain.mask(tags, tags) & ~rule.mask(tags, tags))[0].nonzero(as_tuple=True)
     return int(torch.maximum(query, key).min()) + 1 if len(query) else 0
-
-
-def _depends(config: ModelConfig, tag: str) -> bool:
-    """Whether a rule of the model reads a tag."""
-    position = torch.arange(REACH, device="cpu")[None]
-    nowhere, somewhere = Tags.of(position), Tags.of(position, **{tag: position < 2})
-    return any(not torch.equal(r.mask(nowhere, nowhere), r.mask(somewhere, somewhere)) for r in _rules(config))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transpect.core import CausalLM, Pooled, Tags, Transformer
+from transpect.core import CausalLM, Pooled, StackConfig, Tags, Transformer
 from transpect.core.context import NO_SOURCE, Context, Source
 
 __all__ = ["Graph", "Port", "graphs_of"]
@@ -72,7 +72,7 @@ class Whole(nn.Module):
         self.model = model
         self.pooled = isinstance(model.config.head, Pooled)
         self.typed = model.config.embedding.token_types > 0
-        self.marked = knows_global(model)
+        self.marked = model.config.last.asks_for("is_global")
 
     def forward(self, inputs: list[Tensor]) -> tuple[Tensor, ...]:
         ids, mask, *rest = inputs
@@ -87,8 +87,9 @@ class Encode(nn.Module):
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
+        assert model.config.encoder is not None
         self.model = model
-        self.marked = knows_global(model)
+        self.marked = model.config.encoder.asks_for("is_global")
 
     def forward(self, inputs: list[Tensor]) -> tuple[Tensor, ...]:
         ids, mask, *rest = inputs
@@ -96,13 +97,13 @@ class Encode(nn.Module):
         return (tower(self.model, "encoder", ids, Context(tags), None),)
 
 
-def _ids_and_mask(model: Transformer, length: str) -> list[Port]:
+def _ids_and_mask(stack: StackConfig, length: str) -> list[Port]:
     ports = [_whole("input_ids", length), _whole("attention_mask", length, fill=1)]
-    return [*ports, *([_whole("global_attention_mask", length)] if knows_global(model) else [])]
+    return [*ports, *([_whole("global_attention_mask", length)] if stack.asks_for("is_global") else [])]
 
 
 def _encoder(model: Transformer) -> Graph:
-    ports = _ids_and_mask(model, LENGTH)
+    ports = _ids_and_mask(model.config.last, LENGTH)
     if model.config.embedding.token_types:
         ports.insert(2, _whole("token_type_ids", LENGTH))
     pooled = isinstance(model.config.head, Pooled)
@@ -145,7 +146,7 @@ class Continue(nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
-        self.prefixed = knows_prefix(model)
+        self.prefixed = model.config.last.asks_for("prefix")
 
     def forward(self, inputs: list[Tensor]) -> tuple[Tensor, ...]:
         ids, mask, position, *past = inputs
@@ -202,7 +203,7 @@ def _decoder(model: Transformer) -> Graph:
         Port("attention_mask", torch.ones(2, 7, dtype=torch.int64), {0: BATCH, 1: TOTAL}),
         Port("position_ids", torch.arange(4, 7).repeat(2, 1), {0: BATCH, 1: LENGTH}),
     ]
-    if knows_prefix(model):
+    if model.config.last.asks_for("prefix"):
         ports.append(Port("prefix_length", torch.ones(2, dtype=torch.int64), {0: BATCH}))
     past = [
         Port(f"past_key_values.{i}.{what}", torch.zeros(2, heads, 4, width), {0: BATCH, 2: PAST})
@@ -214,6 +215,7 @@ def _decoder(model: Transformer) -> Graph:
 
 
 def _encoder_decoder(model: Transformer) -> list[Graph]:
+    assert model.config.encoder is not None
     mask = Port("encoder_attention_mask", torch.ones(2, 5, dtype=torch.int64), {0: BATCH, 1: SOURCE})
     ids = _port("input_ids", LENGTH)
     hidden = Port("encoder_hidden_states", torch.zeros(2, 5, model.config.d_model), {0: BATCH, 1: SOURCE})
@@ -226,7 +228,9 @@ def _encoder_decoder(model: Transformer) -> list[Graph]:
     present = [port.name.replace("past_key_values", "present") for port in past]
     own_present = [name for name in present if ".decoder." in name]
     return [
-        Graph("encoder_model", Encode(model), tuple(_ids_and_mask(model, SOURCE)), ("last_hidden_state",)),
+        Graph(
+            "encoder_model", Encode(model), tuple(_ids_and_mask(model.config.encoder, SOURCE)), ("last_hidden_state",)
+        ),
         Graph("decoder_model", Start(model), (mask, ids, hidden), ("logits", *present)),
         Graph("decoder_with_past_model", Answer(model), (mask, ids, *past), ("logits", *own_present)),
     ]
@@ -267,24 +271,6 @@ def pairs(tensors: list[Tensor]) -> Iterator[Pair]:
 def flat(present: dict[int, Pair]) -> Iterator[Tensor]:
     """Keys and values in the order of layers."""
     return (tensor for layer in sorted(present) for tensor in present[layer])
-
-
-def knows_prefix(model: Transformer) -> bool:
-    """Whether a rule of the model depends on which tokens are a prefix."""
-    return _depends(model, "prefix")
-
-
-def knows_global(model: Transformer) -> bool:
-    """Whether a rule of the model depends on which tokens are global."""
-    return _depends(model, "is_global")
-
-
-def _depends(model: Transformer, tag: str) -> bool:
-    position = torch.arange(64, device="cpu")[None]
-    nowhere = Tags.of(position)
-    somewhere = Tags.of(position, **{tag: position < 2})
-    rules = [kind.visibility for stack in model.config.towers.values() for kind in stack.kinds]
-    return any(not torch.equal(rule.mask(nowhere, nowhere), rule.mask(somewhere, somewhere)) for rule in rules)
 
 
 def _tags(position: Tensor, prefix_length: Tensor | None) -> Tags:

@@ -26,7 +26,7 @@ from transpect.core import Naive, Tags, Transformer
 from transpect.core.context import Context, Source
 from transpect.core.positions import Rope, TransformerXL
 from transpect.interop.blank import blank
-from transpect.interop.onnx.graphs import Graph, graphs_of, knows_global, run
+from transpect.interop.onnx.graphs import Graph, graphs_of, run
 
 __all__ = ["FILES", "onnx_files", "write_onnx"]
 
@@ -104,10 +104,11 @@ def check(model: Transformer, dtype: str = "float32") -> None:
         if isinstance(positions, Rope) and positions.scaling.of_each_pass and name == "decoder":
             why = "its frequencies depend on the final length, which a graph with a cache is not told"
             raise _refusal(f"{where}.scaling", positions.scaling.kind, why)
-    if model.config.decoder is not None and knows_global(model):
-        raise _refusal(
-            "decoder.visibility", model.config.decoder.visibility.kind, "a cache does not say what is global"
-        )
+    decoder = model.config.decoder
+    if decoder is not None and decoder.asks_for("is_global"):
+        raise _refusal("decoder.visibility", decoder.visibility.kind, "a cache does not say what is global")
+    if decoder is not None and decoder.crosses and decoder.asks_for("prefix"):
+        raise _refusal("decoder.visibility", decoder.visibility.kind, "an answer to a source has no prefix")
 
 
 def _refusal(where: str, kind: str, why: str) -> CheckpointError:

@@ -118,7 +118,8 @@ def _answer(sessions: Sequence[Session], sample: Sample, step: int | None) -> Re
     encoder, start, follow = sessions
     source = np.array([sample.source], np.int64)
     fed: dict[str, Array] = {"encoder_attention_mask": np.ones_like(source)}
-    out = encoder.run({"input_ids": source, "attention_mask": np.ones_like(source)})
+    nothing = np.zeros_like(source)
+    out = encoder.run({"input_ids": source, "attention_mask": np.ones_like(source), "global_attention_mask": nothing})
     fed["encoder_hidden_states"] = out["last_hidden_state"]
     ids = np.array([sample.ids], np.int64)
     width = step or ids.shape[1]
