@@ -115,7 +115,7 @@ EXTRAS: dict[str, Change] = {
     "other-ffn": others(ffn=Mlp(d_ff=12, act="relu")),
     "other-heads": others(attention=AttentionConfig(n_heads=3, n_kv_heads=1, head_dim=4), positions=Alibi()),
     "shared-weights": lambda stack: replace(stack, n_layers=4, n_unique=2),
-    "no-first-norm": lambda stack: replace(stack, first_norm=False),
+    "no-first-norm": lambda stack: replace(stack, first_norm=not (stack.placement.before or stack.placement.enter)),
     "norm-of-all-heads": attention(qk_norm=QkNorm(RMSNorm(), over="all_heads")),
     "norm-of-each-head": attention(qk_norm=QkNorm(LayerNorm(bias=False), over="each_head")),
     "clipped": attention(clip=0.4),

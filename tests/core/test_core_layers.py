@@ -8,6 +8,7 @@ from transpect.cache import DenseCache
 from transpect.core import (
     AttentionConfig,
     BranchEnd,
+    Causal,
     Context,
     Enter,
     LayerNorm,
@@ -15,13 +16,14 @@ from transpect.core import (
     ModelConfig,
     OtherLayers,
     Placement,
+    Post,
     Pre,
     StackConfig,
     Tags,
     Transformer,
     Window,
 )
-from transpect.core.positions import Alibi, Learned, Position, Rope, Sinusoidal, T5Buckets
+from transpect.core.positions import Alibi, Learned, Position, RepeatedBlock, Rope, Sinusoidal, T5Buckets
 
 HEADS = AttentionConfig(n_heads=4)
 SHARED = {
@@ -45,6 +47,30 @@ def test_layers_with_the_same_positions_share_them(positions: Position, others: 
     net(torch.arange(12)[None]).square().sum().backward()
     assert [name for name, parameter in net.named_parameters() if parameter.grad is None] == []
     assert len(net.towers["decoder"].stack.other_positions) == 0
+
+
+@pytest.mark.parametrize("positions", [Learned(), Sinusoidal(), RepeatedBlock(size=2, above=2)], ids=str)
+def test_what_adds_to_the_embeddings_is_one_for_all_layers(positions: Position) -> None:
+    fewer = (OtherLayers(at=(1,), attention=AttentionConfig(n_heads=2)),)
+    assert len(build(positions, fewer).towers["decoder"].stack.other_positions) == 0
+    with pytest.raises(ConfigError, match="whole stack's"):
+        build(Rope(), (OtherLayers(at=(1,), positions=positions),))
+
+
+VOID = {
+    "first_norm": {"first_norm": False, "placement": Post()},
+    "first_is_global": {"first_is_global": True, "visibility": Window(3) & Causal()},
+    "cross-attention": {
+        "steps": (("self",), ("cross",), ("ffn",)),
+        "cross": AttentionConfig(n_heads=4, global_projections=True),
+    },
+}
+
+
+@pytest.mark.parametrize("named", VOID)
+def test_an_option_that_would_do_nothing_is_refused(named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        ModelConfig(9, d_model=16, context_length=8, decoder=StackConfig(n_layers=2, attention=HEADS, **VOID[named]))
 
 
 def test_layers_with_other_positions_have_their_own() -> None:

@@ -117,6 +117,8 @@ class Stack(nn.Module):
         first, *others = config.kinds
         self.visibility = [kind.visibility for kind in (first, *others)]
         sites = [(kind.positions, _dims(kind, d_model, d_embed, context_length)) for kind in (first, *others)]
+        # what adds to the embeddings is one for all, whatever else differs
+        sites = [sites[0] if positions.embeds else (positions, dims) for positions, dims in sites]
         distinct = list(dict.fromkeys(sites))
         self.positions, *more = (positions.build(dims) for positions, dims in distinct)
         self.other_positions = nn.ModuleList(more)

@@ -53,6 +53,12 @@ class ModelConfig:
                 kind.attention.width(self.d_model)
             if stack.cross is not None:
                 stack.cross.width(self.d_model)
+            if stack.first_is_global and not stack.asks_for("is_global"):
+                raise ConfigError(
+                    "first_is_global needs a rule or projections that know global tokens",
+                    value=f"{name}.visibility={stack.visibility.kind}",
+                    remedy="Add global_tokens to its visibility.",
+                )
             if stack.crosses and (name, len(self.towers)) != ("decoder", 2):
                 raise ConfigError(
                     "only a decoder behind an encoder can cross-attend",

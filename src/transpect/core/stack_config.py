@@ -55,7 +55,7 @@ class StackConfig:
         visibility: who sees whom in self-attention.
         summaries: further keys of self-attention, which stand for blocks of tokens; for towers that look ahead.
         dropout: on each branch's output, before it is added.
-        others: layers that differ, e.g. in what they see. Positions that add to embeddings are the stack's own.
+        others: layers that differ, e.g. in what they see.
         first_is_global: the first token of every sequence is global, tagged or not (Longformer's classifiers).
         n_unique: how many layers have weights of their own, each used for N/n_unique layers in a row (ALBERT §3.1);
             None is all of them.
@@ -98,6 +98,10 @@ class StackConfig:
                 "shared_norm needs a step of several branches and a norm before them",
                 value=[list(step) for step in self.steps],
             )
+        if self.cross is not None and self.cross.global_projections:
+            raise ConfigError("cross-attention knows no global tokens, so it has no projections for them")
+        if not self.first_norm and not (self.placement.before or self.placement.enter):
+            raise ConfigError("first_norm=False needs a placement with a norm before", value=self.placement.kind)
         rules = [self.visibility, *(other.visibility for other in self.others if other.visibility is not None)]
         if self.summaries is not None and not all(rule.looks_ahead(prefix=False) for rule in rules):
             raise ConfigError("a token that sees no later one can't see the sum of a block that holds it")
@@ -110,6 +114,12 @@ class StackConfig:
         if wrong or len(set(named)) != len(named):
             raise ConfigError(
                 f"`others` may name each layer from 0 to {self.n_layers - 1} once", value=wrong or sorted(named)
+            )
+        foreign = [o.positions for o in self.others if o.positions not in (None, self.positions) and o.positions.embeds]
+        if foreign:
+            raise ConfigError(
+                "positions that add to the embeddings are the whole stack's, so `others` can't have other ones",
+                value=", ".join(scheme.kind for scheme in foreign),
             )
         if self.n_unique is not None and (self.n_layers % self.n_unique or self.others or not self.first_norm):
             raise ConfigError(

@@ -92,6 +92,11 @@ class PositionModule(nn.Module):
 class Position(Variant):
     """A position scheme with its options."""
 
+    @property
+    def embeds(self) -> bool:
+        """Whether it adds to the embeddings, which a stack does once for all its layers."""
+        return False
+
     def build(self, dims: Dims) -> PositionModule:
         """The scheme's parameters and buffers for one stack."""
         raise AssertionError("abstract")

@@ -27,6 +27,10 @@ class Learned(Position, kind="learned"):
     def __post_init__(self) -> None:
         at_least("Learned.offset", self.offset, 0)
 
+    @property
+    def embeds(self) -> bool:
+        return True
+
     def build(self, dims: Dims) -> PositionModule:
         return LearnedModule(dims.context_length, self.offset, dims.d_embed)
 

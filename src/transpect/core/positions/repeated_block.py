@@ -44,6 +44,10 @@ class RepeatedBlock(Position, kind="repeated_block"):
         at_least("RepeatedBlock.times", self.times, 1)
         at_least("RepeatedBlock.above", self.above, 0)
 
+    @property
+    def embeds(self) -> bool:
+        return self.inner.embeds
+
     def build(self, dims: Dims) -> PositionModule:
         return RepeatedBlockModule(self, self.inner.build(dims))
 

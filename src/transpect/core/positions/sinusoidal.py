@@ -35,6 +35,10 @@ class Sinusoidal(Position, kind="sinusoidal"):
         above("Sinusoidal.base", self.base, 1)
         at_least("Sinusoidal.offset", self.offset, 0)
 
+    @property
+    def embeds(self) -> bool:
+        return True
+
     def build(self, dims: Dims) -> PositionModule:
         if self.spread and (dims.d_embed % 2 or dims.d_embed < 4):
             raise ConfigError("spread frequencies need an even width of at least 4", value=dims.d_embed)
