@@ -92,10 +92,9 @@ class _Names:
         self._weights = weights
         self._prefix = table.prefix
         self._old = table.renamed
+        left_out = table.prefix if table.is_bare(weights) else ""
         self._aliases = [
-            Alias(alias.theirs.removeprefix(table.prefix), alias.of.removeprefix(table.prefix), alias.binding)
-            if table.is_bare(weights)
-            else alias
+            Alias(alias.theirs.removeprefix(left_out), alias.of.removeprefix(left_out), alias.binding)
             for alias in table.aliases
         ]
         self._void = [matcher(pattern) for pattern in table.void]

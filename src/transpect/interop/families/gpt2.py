@@ -56,7 +56,7 @@ def table(config: ModelConfig) -> Table:
 
 @dataclass(frozen=True)
 class InverseScale(PerLayer):
-    """``scale_attn_by_inverse_layer_idx``: the scores of layer i, counted from 1, are divided by i.."""
+    """``scale_attn_by_inverse_layer_idx``: the scores of layer i, counted from 1, are divided by i."""
 
     def defaults(self) -> Mapping[str, Any]:
         return {INVERSE: False}
