@@ -104,6 +104,7 @@ def test_a_gguf_file_and_back(source: Path, tmp_path: Path, dtype: str | None) -
         assert torch.allclose(other, value, atol=bound * value.abs().max().item() + 1e-12, rtol=0)
 
 
+@pytest.mark.slow
 def test_onnx_graphs_stand_beside_the_checkpoint_that_they_are_of(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     from transpect.interop.onnx import onnx_files
