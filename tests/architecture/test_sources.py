@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -39,11 +40,22 @@ DANGEROUS_NAMES = {"eval", "exec", "__import__", "torch.load", "torch.save", "ya
 }
 
 
-def no_code_from_data(_name: str, tree: ast.Module) -> Faults:
-    """Data never runs as code: no pickle, no torch.load or torch.save, no eval, no YAML tags that build objects."""
+# The one place that reads pickled tensors, for which a person has to ask by name, and all that it may do.
+UNPICKLER, UNPICKLER_MAY = "interop/pickled.py", {"pickle.UnpicklingError"}
+
+
+def no_code_from_data(name: str, tree: ast.Module) -> Faults:
+    """Data never runs as code: no pickle, no torch.load or torch.save, no eval, no YAML tags that build objects.
+
+    Pickled weights are read in one file, by ``torch.load(..., weights_only=True)``; and only where a person allows it:
+    ``allow_pickle`` is False by default, and elsewhere handed on under its own name.
+    """
+    sound = {id(node.func) for node in ast.walk(tree) if name == UNPICKLER and loads_tensors_alone(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules = [alias.name.split(".")[0] for alias in node.names]
+            if name == UNPICKLER and [(alias.name, alias.asname) for alias in node.names] == [("pickle", None)]:
+                modules = []
         elif isinstance(node, ast.ImportFrom):
             modules = [(node.module or "").split(".")[0]]
             names = {f"{node.module}.{alias.name}" for alias in node.names}
@@ -51,10 +63,46 @@ def no_code_from_data(_name: str, tree: ast.Module) -> Faults:
         else:
             modules = []
         yield from ((node.lineno, f"imports {module}") for module in modules if module in DANGEROUS_IMPORTS)
-        if isinstance(node, ast.Name | ast.Attribute) and dotted(node) in DANGEROUS_NAMES:
+        if isinstance(node, ast.Name | ast.Attribute) and dotted(node) in DANGEROUS_NAMES and id(node) not in sound:
             yield node.lineno, f"uses {dotted(node)}"
-        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and getattr(node.value, "value", True):
-            yield node.value.lineno, "allows pickle"
+        if isinstance(node, ast.Attribute) and dotted(node.value) == "pickle" and dotted(node) not in UNPICKLER_MAY:
+            yield node.lineno, f"uses {dotted(node)}"
+        yield from allowed_pickle(node)
+
+
+def loads_tensors_alone(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether this is a call of torch.load by which nothing in the file can run."""
+    if not isinstance(node, ast.Call) or dotted(node.func) != "torch.load":
+        return False
+    said = {keyword.arg: getattr(keyword.value, "value", None) for keyword in node.keywords}
+    return said.get("weights_only") is True and not {"pickle_module", None} & said.keys() and len(node.args) == 1
+
+
+def allowed_pickle(node: ast.AST) -> Faults:
+    """Where a call or a default allows pickle, rather than the person who asked."""
+    match node:
+        case ast.Call(func=called, keywords=keywords):
+            ours = dotted(called).split(".")[0] not in ("np", "numpy", "torch")
+            for keyword in keywords:
+                handed_on = ours and dotted(keyword.value) == "allow_pickle"
+                if keyword.arg == "allow_pickle" and not handed_on and not is_false(keyword.value):
+                    yield keyword.value.lineno, "allows pickle"
+        case ast.FunctionDef(args=args) | ast.AsyncFunctionDef(args=args) | ast.Lambda(args=args):
+            plain = [*args.posonlyargs, *args.args]
+            defaults = [*zip(plain[len(plain) - len(args.defaults) :], args.defaults, strict=True)]
+            for parameter, default in [*defaults, *zip(args.kwonlyargs, args.kw_defaults, strict=True)]:
+                if parameter.arg == "allow_pickle" and default is not None and not is_false(default):
+                    yield default.lineno, "allows pickle unless it is told not to"
+        case ast.Assign(targets=targets):
+            if any(dotted(target).split(".")[-1] == "allow_pickle" for target in targets):
+                yield node.lineno, "sets allow_pickle"
+        case ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
+            if dotted(target).split(".")[-1] == "allow_pickle":
+                yield node.lineno, "sets allow_pickle"
+
+
+def is_false(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
 
 
 def no_print_outside_cli(name: str, tree: ast.Module) -> Faults:
@@ -183,6 +231,27 @@ BROKEN = [  # a rule, and sources that it must refuse
     (no_code_from_data, "x.py", "eval('1')"),
     (no_code_from_data, "x.py", "import yaml\nyaml.load('1', Loader=yaml.Loader)"),
     (no_code_from_data, "x.py", "import numpy as np\nnp.load('x', allow_pickle=True)"),
+    (no_code_from_data, "x.py", "def f(allow_pickle=False):\n    np.load('x', allow_pickle=allow_pickle)"),
+    (no_code_from_data, "x.py", "read('x', allow_pickle=True)"),
+    (no_code_from_data, "x.py", "read('x', allow_pickle=always)"),
+    (no_code_from_data, "x.py", "read('x', allow_pickle=1)"),
+    (no_code_from_data, "x.py", "def f(allow_pickle=True): pass"),
+    (no_code_from_data, "x.py", "def f(a, *, allow_pickle: bool = not False): pass"),
+    (no_code_from_data, "x.py", "f = lambda allow_pickle=True: 1"),
+    (no_code_from_data, "x.py", "def f(allow_pickle=False):\n    allow_pickle = True"),
+    (no_code_from_data, "x.py", "def f(allow_pickle=False):\n    read(x, (allow_pickle := True))"),
+    (no_code_from_data, "x.py", "import torch\ntorch.load('x', weights_only=True)"),
+    (no_code_from_data, UNPICKLER, "import torch\ntorch.load('x')"),
+    (no_code_from_data, UNPICKLER, "import torch\ntorch.load('x', weights_only=False)"),
+    (no_code_from_data, UNPICKLER, "import torch\ntorch.load('x', weights_only=alone)"),
+    (no_code_from_data, UNPICKLER, "import torch\ntorch.load('x', weights_only=True, pickle_module=mine)"),
+    (no_code_from_data, UNPICKLER, "import torch\ntorch.load('x', weights_only=True, **more)"),
+    (no_code_from_data, UNPICKLER, "import torch\nload = torch.load"),
+    (no_code_from_data, UNPICKLER, "import pickle\npickle.load(file)"),
+    (no_code_from_data, UNPICKLER, "import pickle\nload = pickle.Unpickler"),
+    (no_code_from_data, UNPICKLER, "import pickle as p"),
+    (no_code_from_data, UNPICKLER, "from pickle import load"),
+    (no_code_from_data, UNPICKLER, "import dill"),
     (no_print_outside_cli, "core/x.py", "print(1)"),
     (no_swallowed_errors, "x.py", "try:\n    f()\nexcept:\n    raise"),
     (no_swallowed_errors, "x.py", "try:\n    f()\nexcept Exception:\n    pass"),
@@ -200,6 +269,10 @@ BROKEN = [  # a rule, and sources that it must refuse
 SOUND = [
     (no_code_from_data, "x.py", "model.eval()\nimport yaml\nyaml.load('1', Loader=yaml.SafeLoader)"),
     (no_code_from_data, "x.py", "import numpy as np\nnp.load('x', allow_pickle=False)"),
+    (no_code_from_data, "x.py", "def f(x, *, allow_pickle=False):\n    read(x, allow_pickle=allow_pickle)"),
+    (no_code_from_data, "x.py", "def f(x, *, allow_pickle): pass"),
+    (no_code_from_data, UNPICKLER, "import pickle\ntry:\n    f()\nexcept pickle.UnpicklingError:\n    raise"),
+    (no_code_from_data, UNPICKLER, "import torch\ntorch.load('x', map_location='cpu', weights_only=True, mmap=m)"),
     (no_print_outside_cli, "cli/x.py", "print(1)"),
     (no_print_outside_cli, "core/x.py", "console.print(1)"),
     (no_swallowed_errors, "x.py", "try:\n    f()\nexcept Exception:\n    log()\n    raise"),

@@ -82,7 +82,7 @@ def _wordpiece(file: Path, config: Config) -> Legacy:
     for role in ("unk", "cls", "sep"):
         if roles[role] not in vocab:
             raise TokenizerError(
-                f"a WordPiece vocabulary must have its {role} token",
+                f"a .txt file is read as a WordPiece vocabulary, a token a line: it must have its {role} token",
                 value=roles[role],
                 file=file,
                 remedy="Name it in tokenizer_config.json, or check that this is the right file.",
