@@ -35,6 +35,8 @@ SAFETENSORS: Final = (
 )
 HEAVY: Final = (*SAFETENSORS, "*.gguf")
 PICKLED: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
+PATIENCE: Final = 10.0
+"""Seconds until a hub counts as one that can't be reached."""
 _ID: Final = re.compile(r"(?P<id>[\w.-]+(/[\w.-]+)?)(/(?P<file>[\w.-]+\.gguf))?(@(?P<revision>[\w./-]+))?")
 
 
@@ -60,7 +62,9 @@ def huggingface(name: str, *, weights: bool, allow_pickle: bool) -> Path:
     unreachable: Exception | None = None
     try:
         if not HF_HUB_OFFLINE:
-            files = HfApi(endpoint=endpoint).list_repo_files(model, revision=revision)
+            # one question, without the client's waits and repetitions where nobody answers
+            found = HfApi(endpoint=endpoint).model_info(model, revision=revision, timeout=PATIENCE)
+            files = [file.rfilename for file in found.siblings or ()]
             wanted = choose(files, file, weights=weights, allow_pickle=allow_pickle)
     except (HFValidationError, HfHubHTTPError) as error:
         raise CheckpointError(
