@@ -192,7 +192,7 @@ def test_all_or_nothing(small: Small, tokenizer: Tokenizer, tmp_path: Path, monk
         return np.zeros(args[0].shape, np.float32)  # type: ignore[attr-defined]
 
     monkeypatch.setattr("gguf.quants.quantize", full)
-    with pytest.raises(CheckpointError, match=r"can't write here.*No space left"):
+    with pytest.raises(CheckpointError, match=r"can't write the checkpoint.*No space left"):
         written(small("llama"), tokenizer, file)
     assert len(calls) > 5 and file.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.gguf"]

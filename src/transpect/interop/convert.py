@@ -91,8 +91,7 @@ def _write_gguf(model: Transformer, place: Path, target: Path, dtype: str | None
 
     assert dtype is not None
     tokenizer, generation = load_tokenizer(body_of(place)), load_generation(place)
-    with atomic_file(target) as staging:
-        write_gguf(model, tokenizer, staging, cast("DType", dtype), generation=generation, name=target.stem)
+    write_gguf(model, tokenizer, target, cast("DType", dtype), generation=generation, name=target.stem)
 
 
 def _write_onnx(model: Transformer, place: Path, target: Path, dtype: str | None) -> None:

@@ -22,7 +22,20 @@ from transpect.base.errors import CheckpointError
 from transpect.interop.computed import Computed
 from transpect.interop.layouts import Layout, Plain
 
-__all__ = ["Alias", "Link", "Row", "Shapes", "Table", "branch", "identity", "link", "matcher", "pack_state", "step"]
+__all__ = [
+    "Alias",
+    "Link",
+    "Row",
+    "Shapes",
+    "Table",
+    "branch",
+    "fill",
+    "identity",
+    "link",
+    "matcher",
+    "pack_state",
+    "step",
+]
 
 Shapes = Mapping[str, torch.Size]
 
@@ -155,7 +168,7 @@ def link(rows: Sequence[Row], shapes: Shapes) -> list[Link]:
     for (index, groups), parts in found.items():
         row = rows[index]
         assert len(parts) == len(row.parts), f"{row.theirs} holds parts that the model lacks"
-        links.append(Link(_fill(row.theirs, groups), tuple(parts[i] for i in range(len(parts))), row.layout))
+        links.append(Link(fill(row.theirs, groups), tuple(parts[i] for i in range(len(parts))), row.layout))
     return links
 
 
@@ -174,7 +187,7 @@ def matcher(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(_WILD[c] if c in _WILD else re.escape(c) for c in pattern))
 
 
-def _fill(pattern: str, groups: Sequence[str]) -> str:
-    """Put what the wildcards of our pattern stood for into theirs; both have them in the same order."""
+def fill(pattern: str, groups: Sequence[str]) -> str:
+    """Put what one pattern's wildcards stood for (see `matcher`) into another; both have them in the same order."""
     values = iter(groups)
     return "".join(next(values) if c in _WILD else c for c in pattern)

@@ -6,16 +6,15 @@ with such a table and a row in `transpect.interop.gguf.architectures`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from transpect.base.errors import CheckpointError
+from transpect.interop.tensors import fill, matcher
 
 __all__ = ["PLAIN", "Architecture", "Entry", "Fixed", "Key", "Layout", "Place", "Source", "short"]
 
@@ -156,11 +155,6 @@ class Layout:
     shift: float = 0.0
     transposed: bool = False
 
-    @property
-    def plain(self) -> bool:
-        """Whether they do not differ."""
-        return self == PLAIN
-
     def order(self, rows: int, heads: int) -> npt.NDArray[np.int64]:
         """For each row of the Hugging Face tensor, the row of the file."""
         return np.arange(rows).reshape(heads, rows // heads // 2, 2).swapaxes(1, 2).reshape(-1)
@@ -249,17 +243,10 @@ class Architecture:
 COMMON_VOID: Final = frozenset({"vocab_size", "attention.causal", "rope.scaling.finetuned", "tensor_data_layout"})
 NONE: Final = ("expert_count", "expert_used_count")
 """Counts of what a dense model has none of; some writers say 0."""
-_WILD: Final = {"#": r"(\d+)", "*": "(weight|bias)"}
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile("".join(_WILD[c] if c in _WILD else re.escape(c) for c in pattern))
 
 
 def _translate(name: str, rows: Iterable[tuple[str, str, Layout]]) -> tuple[str, Layout] | None:
     for source, target, layout in rows:
-        if match := _compiled(source).fullmatch(name):
-            values = iter(match.groups())
-            return "".join(next(values) if c in _WILD else c for c in target), layout
+        if match := matcher(source).fullmatch(name):
+            return fill(target, match.groups()), layout
     return None

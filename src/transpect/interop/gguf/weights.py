@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 from transpect.base.errors import CheckpointError
 from transpect.base.gguf import Gguf, TensorInfo
 from transpect.interop.gguf.table import PLAIN, Architecture, Layout
+from transpect.interop.weights import Weights
 
 __all__ = ["GgufWeights", "numbers"]
 
@@ -30,15 +31,11 @@ class _Held:
     heads: int
 
 
-class GgufWeights(Mapping[str, Tensor]):
+class GgufWeights(Weights):
     """The tensors of a GGUF file as a Hugging Face checkpoint of the same model has them.
 
     Quantised tensors count as float32. Nothing is read before a tensor is asked for; what is stored as it is used stays
     in the mapped file, all else is made by parts of some rows, so that no tensor is ever held twice.
-
-    Attributes:
-        shapes: of each tensor, as a Hugging Face checkpoint has it.
-        dtypes: what it is without being converted.
 
     Raises:
         CheckpointError: a tensor whose shape does not fit the architecture.
@@ -47,8 +44,7 @@ class GgufWeights(Mapping[str, Tensor]):
     def __init__(self, file: Gguf, architecture: Architecture, config: Mapping[str, Any]) -> None:
         self._path: Path = file.path
         self._held: dict[str, _Held] = {}
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.dtypes: dict[str, torch.dtype] = {}
+        self.shapes, self.dtypes = {}, {}
         for theirs, info in file.tensors.items():
             if theirs in architecture.absorbed:
                 continue
@@ -68,14 +64,7 @@ class GgufWeights(Mapping[str, Tensor]):
             return _mapped(self._path, held.info)
         return self.copy(name, self.dtypes[name], torch.device("cpu"))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
     def passing(self, name: str, rows: slice = slice(None)) -> Tensor:
-        """A tensor, or some rows of it, that the caller copies from and lets go."""
         held = self._held[name]
         if held.layout.transposed and held.info.shape[1:]:
             return self.copy(name, self.dtypes[name], torch.device("cpu"))[rows]
@@ -90,7 +79,6 @@ class GgufWeights(Mapping[str, Tensor]):
         return _unshifted(block[torch.from_numpy(order - start)], held.layout)
 
     def copy(self, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A tensor of its own in a dtype of its own, made by parts."""
         held, shape = self._held[name], self.shapes[name]
         out = torch.empty(shape, dtype=dtype, device=device)
         if not shape or not out.numel():

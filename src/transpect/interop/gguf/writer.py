@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,6 +14,7 @@ from torch import Tensor
 
 from transpect.base.errors import CheckpointError
 from transpect.core import ModelConfig, Pooled, Transformer
+from transpect.interop.directory import atomic_file
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import Family, canonical
 from transpect.interop.gguf.architectures import ARCHITECTURES
@@ -185,7 +183,7 @@ def _write(path: Path, name: str, metadata: Metadata, tensors: Mapping[str, Any]
     from gguf.quants import quantize
 
     kinds = {key: _kind(key, _shape(value), dtype) for key, value in tensors.items()}
-    with _replacing(path) as temporary:
+    with atomic_file(path) as temporary:
         writer = GGUFWriter(temporary, name)
         try:
             for key, value in metadata.items():
@@ -227,36 +225,3 @@ def _add(writer: Any, key: str, value: Any) -> None:
         writer.add_string(key, value)
     else:
         writer.add_array(key, value)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside ``path`` that takes its name when it is complete and on the disk.
-
-    Raises:
-        CheckpointError: it can't be written.
-    """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _settle(path.parent)
-    except OSError as error:
-        raise CheckpointError(f"can't write here: {error}", value=path) from error
-    finally:
-        if temporary.exists():
-            temporary.unlink()
-
-
-def _settle(folder: Path) -> None:
-    """Make sure that a renamed file keeps its name through a loss of power."""
-    if os.name == "nt":  # a directory can't be opened there, and renames are journalled
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
