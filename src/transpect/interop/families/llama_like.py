@@ -86,20 +86,22 @@ def table(config: ModelConfig, *, qkv: tuple[Row, ...] = QKV, ffn: tuple[Row, ..
     )
 
 
-def heads(name: str, *, body: str = "", **options: Any) -> dict[str, Head]:
+def heads(name: str, *, body: str = "", without: Collection[str] = (), **options: Any) -> dict[str, Head]:
     """The architectures of a family by its name in their classes.
 
     Args:
         name: e.g. ``Llama``.
         body: the name of its bare model, where that is not ``{name}Model``.
+        without: classes that `transformers` does not have, e.g. ``Olmo2ForTokenClassification``.
         options: of `CausalLM`.
     """
-    return {
+    known: dict[str, Head] = {
         f"{name}ForCausalLM": CausalLM(**{"tied": False, **options}),
         body or f"{name}Model": Pooled(pool="last"),
         f"{name}ForSequenceClassification": LAST,
         f"{name}ForTokenClassification": TokenClass(2),
     }
+    return {architecture: head for architecture, head in known.items() if architecture not in without}
 
 
 def entries(defaults: Mapping[str, Any], *more: Entry, without: Collection[str] = ()) -> tuple[Entry, ...]:

@@ -16,7 +16,7 @@ FAMILY = Family(
             ("decoder.attention.qk_norm", QkNorm(RMSNorm(), over="all_heads")),
         ],
     ),
-    heads=llama_like.heads("Olmo2"),
+    heads=llama_like.heads("Olmo2", without=("Olmo2ForTokenClassification",)),
     entries=llama_like.entries(
         {"vocab_size": 50304, "rms_norm_eps": 1e-5},
         Key("rms_norm_eps", "decoder.attention.qk_norm.norm.eps", 1e-5),
