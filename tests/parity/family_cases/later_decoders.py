@@ -1,4 +1,4 @@
-"""Decoders of the years around Llama that are not of its kind: OPT, BLOOM, MPT, StableLM, StarCoder 2."""
+"""Decoders of the years around Llama that are not of its kind: OPT, BLOOM, MPT, StableLM, Phi, StarCoder 2."""
 
 from transformers import (
     BloomConfig,
@@ -14,6 +14,11 @@ from transformers import (
     OPTForCausalLM,
     OPTForSequenceClassification,
     OPTModel,
+    PhiConfig,
+    PhiForCausalLM,
+    PhiForSequenceClassification,
+    PhiForTokenClassification,
+    PhiModel,
     StableLmConfig,
     StableLmForCausalLM,
     StableLmForSequenceClassification,
@@ -129,6 +134,24 @@ CASES = [
     ),
     Case("stablelm-classes", StableLmConfig, StableLmForSequenceClassification, {**STABLELM, "num_labels": 5}),
     Case("stablelm-token-classes", StableLmConfig, StableLmForTokenClassification, {**STABLELM, "num_labels": 5}),
+    Case("phi", PhiConfig, PhiForCausalLM, STABLELM),
+    Case(
+        "phi-normed-tied",
+        PhiConfig,
+        PhiForCausalLM,
+        {
+            **STABLELM,
+            "num_key_value_heads": 6,
+            "qk_layernorm": True,
+            "partial_rotary_factor": 0.25,
+            "layer_norm_eps": 1e-2,
+            "hidden_act": "gelu",
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case("phi-classes", PhiConfig, PhiForSequenceClassification, {**STABLELM, "num_labels": 5}),
+    Case("phi-token-classes", PhiConfig, PhiForTokenClassification, {**STABLELM, "num_labels": 5}),
+    Case("phi-body", PhiConfig, PhiModel, STABLELM),
     Case("starcoder2", Starcoder2Config, Starcoder2ForCausalLM, STARCODER2),
     Case(
         "starcoder2-untied",
