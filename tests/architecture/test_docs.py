@@ -48,6 +48,22 @@ def test_its_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         FAMILIES.update(known)
 
 
+@pytest.mark.parametrize(
+    ("page", "total", "named"),
+    [
+        ("README.md", r"(\d+) published families", r"published family \((.+?)\s+and \[(\d+) more\]"),
+        ("README.zh-CN.md", r"(\d+) 个已发表家族", r"已发表家族（(.+?)，以及\s+\[另外 (\d+) 个\]"),
+    ],
+)
+def test_the_readme_counts_the_families(page: str, total: str, named: str) -> None:
+    from transpect.interop.families import FAMILIES
+
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (all_of_them,), ((names, more),) = re.findall(total, text), re.findall(named, text, re.DOTALL)
+    assert int(all_of_them) == len(FAMILIES)
+    assert len(re.split("[,、]", names)) + int(more) == len(FAMILIES)
+
+
 def test_the_page_of_families_names_all_of_them() -> None:
     from transpect.interop.families import FAMILIES
 
