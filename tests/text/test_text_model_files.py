@@ -230,6 +230,25 @@ def test_vocab_json_and_merges_txt(name: str, tmp_path: Path, everything: list[s
         assert_as(theirs, load_tokenizer(place))
 
 
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_class_with_other_special_tokens_than_its_own(as_text: bool, tmp_path: Path, everything: list[str]) -> None:
+    """OPT as it was published: GPT-2's class, a vocabulary like RoBERTa's, and a token before every text."""
+    vocab, merges = byte_pairs(everything, ["<s>", "<pad>", "</s>", "<unk>"], tmp_path)
+    roles = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
+    said = {role: token if as_text else {"content": token, "normalized": True} for role, token in roles.items()}
+    config = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, **said}))
+    tokenizer = load_tokenizer(tmp_path)
+    assert_as(GPT2Tokenizer(vocab=vocab, merges=merges, add_bos_token=True, **roles), tokenizer)
+    assert tokenizer.encode("a</s>", add_special_tokens=True) == [2, *tokenizer.encode("a"), 2]
+    assert tokenizer.special_ids == {1, 2}
+    for lacking in (config, {"tokenizer_class": "RobertaTokenizer"}):
+        (tmp_path / "vocab.json").write_text(json.dumps({piece: i for piece, i in vocab.items() if piece != "<s>"}))
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(lacking))
+        with pytest.raises(TokenizerError, match=r"must be in the vocabulary .got '<(s>|.endoftext)"):
+            load_tokenizer(tmp_path)
+
+
 def test_gpt_2_needs_no_config(tmp_path: Path, everything: list[str]) -> None:
     vocab, merges = byte_pairs(everything, ["<|endoftext|>"], tmp_path)
     assert_as(GPT2Tokenizer(vocab=vocab, merges=merges), load_tokenizer(tmp_path))

@@ -21,6 +21,7 @@ from transpect.text.byte_level import BYTE_OF
 from transpect.text.gguf.pre import PRE
 from transpect.text.sentencepiece_file import load_sentencepiece
 from transpect.text.spm import framed
+from transpect.text.tokenizer import ROLES
 
 __all__ = ["Legacy", "load_legacy"]
 
@@ -129,7 +130,6 @@ _ROBERTA: Final = _BytePairs(
     single="<s> $A </s>",
     pair="<s> $A </s> </s> $B </s>",
 )
-_OPT: Final = _BytePairs({"bos": "</s>", "eos": "</s>", "unk": "</s>", "pad": "<pad>"}, single="</s> $A")
 _QWEN2: Final = _BytePairs({"eos": _END, "unk": _END, "pad": _END}, pre="qwen2")
 _BYTE_PAIRS: Final = {
     "GPT2Tokenizer": _GPT2,
@@ -174,16 +174,28 @@ def _byte_pairs(file: Path, config: Config) -> Legacy:
         raise TokenizerError("add_prefix_space can't be true for this class", file=file)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True) if prefix else pre.pre_tokenizer()
     backend.decoder = decoders.ByteLevel()
-    roles = {role: token for role, token in kind.roles.items() if token in vocab}
-    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in roles.values()])
+    named = {role: _content(config.get(f"{role}_token"), kind.roles.get(role, "")) for role in ROLES}
+    roles = {role: token for role, token in named.items() if token in vocab}
+    around = [part for part in kind.single.split() if part != "$A"]
+    around = around or [named["bos"]] * bool(config.get("add_bos_token"))
+    absent = next((token for token in around if token not in vocab), None)
+    if absent is not None:
+        raise TokenizerError(
+            "the tokens around a text must be in the vocabulary",
+            value=absent,
+            file=places[0],
+            remedy="Name them in tokenizer_config.json, e.g. as bos_token.",
+        )
+    special = dict.fromkeys([*roles.values(), *around])
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     if kind.single:
         backend.post_processor = processors.TemplateProcessing(
             single=kind.single,
             pair=kind.pair or f"{kind.single} $B",
-            special_tokens=[(token, vocab[token]) for token in set(roles.values())],
+            special_tokens=[(token, vocab[token]) for token in special],
         )
-    elif config.get("add_bos_token"):
-        framed(backend, [_content(config.get("bos_token"), roles["bos"])], [])
+    else:
+        framed(backend, around, [])
     return Legacy(backend, roles)
 
 
