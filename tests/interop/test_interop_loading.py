@@ -70,18 +70,22 @@ def test_weights_stand_in_memory_once(
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert-base", "t5-small", "gpt1"])
-def test_what_lies_as_it_is_used_is_mapped_and_the_rest_is_not(small: Small, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_lies_as_it_is_used_is_mapped_and_the_rest_is_not(
+    small: Small, tmp_path: Path, name: str, dtype: torch.dtype
+) -> None:
     """One storage of the size of the file holds what is mapped; what is laid out otherwise has its own."""
-    save_model(Transformer(small(name)), tmp_path / "x")
-    size = (tmp_path / "x" / "model.safetensors").stat().st_size
+    save_model(Transformer(small(name)).to(dtype), tmp_path / "x")
     for align in (True, False):
         if not align:
             unaligned(tmp_path / "x")
-            size = (tmp_path / "x" / "model.safetensors").stat().st_size
+        size = (tmp_path / "x" / "model.safetensors").stat().st_size
         state = load_model(tmp_path / "x").state_dict()
         mapped = {key for key, value in state.items() if value.untyped_storage().nbytes() == size}
-        turned = {key for key in state if name == "gpt2" and state[key].ndim == 2 and ".body." in key}
+        transposed = {key for key in state if state[key].ndim == 2 and ".body." in key and name in ("gpt2", "gpt1")}
+        turned = transposed if dtype == torch.bfloat16 else set()
         assert mapped == state.keys() - turned
+        assert {key for key, value in state.items() if not value.is_contiguous()} == transposed - turned
     assert not any(
         value.untyped_storage().nbytes() == size
         for value in load_model(tmp_path / "x", dtype="float16").state_dict().values()
