@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from transpect import interop
+from transpect.base.errors import CheckpointError
 from transpect.cache import DenseCache
 from transpect.core import (
     AttentionConfig,
@@ -44,6 +46,8 @@ from transpect.core.positions import (
     T5Buckets,
     TransformerXL,
 )
+from transpect.interop.onnx import write_onnx
+from transpect.interop.peers import huggingface, onnx_runtime
 from transpect.verify.certificate import Row
 from transpect.verify.rows import Setting, own_rows, peer_rows
 from transpect.verify.samples import samples_for
@@ -291,6 +295,29 @@ def test_transformers_agrees_on_what_was_saved(tmp_path: Path) -> None:
     model = llama_like()
     interop.save_model(model, tmp_path / "m")
     assert peer(model, tmp_path / "m").verdict == "pass"
+
+
+@pytest.mark.parametrize("error", [TypeError("an unexpected\nkeyword"), ValueError(), AttributeError("no logits")])
+def test_a_peer_that_fails_in_its_own_way_is_a_row(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = llama_like()
+    interop.save_model(model, tmp_path / "m")
+
+    def fails(**_: object) -> object:
+        raise error
+
+    monkeypatch.setattr(huggingface, "_open", lambda *_: fails)
+    row = peer(model, tmp_path / "m")
+    said = (str(error) or type(error).__name__).splitlines()[0]
+    assert row.verdict == "fail" and f"transformers can't run it: {said}" in row.note
+
+
+def test_a_graph_that_asks_for_more_than_it_is_given_is_refused(tmp_path: Path) -> None:
+    (file,) = write_onnx(llama_like(), tmp_path / "m.onnx")
+    session = onnx_runtime.Session(file)
+    with pytest.raises(CheckpointError, match=r"onnxruntime can't run it.*attention_mask"):
+        session.run({"input_ids": np.ones((1, 3), np.int64)})
 
 
 def swapped_layout(model: Transformer) -> Transformer:

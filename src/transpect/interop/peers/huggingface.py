@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transpect.base.errors import CheckpointError
 from transpect.interop.native import MODEL_TYPE
-from transpect.interop.peers.base import Reading, Sample, installed
+from transpect.interop.peers.base import Reading, Sample, first_line, installed
 from transpect.interop.weights import read_json
 
 __all__ = ["PACKAGE", "lacks", "read"]
@@ -34,7 +34,7 @@ def read(place: Path, samples: Sequence[Sample], dtype: torch.dtype) -> list[Rea
     """Each sample by itself, through the class that config.json names; no code from the checkpoint is run.
 
     Raises:
-        CheckpointError: transformers can't open the directory.
+        CheckpointError: transformers can't open the directory, or can't run its model.
     """
     model = _open(place, dtype)
     out = []
@@ -46,7 +46,10 @@ def read(place: Path, samples: Sequence[Sample], dtype: torch.dtype) -> list[Rea
                 fed["decoder_input_ids"] = torch.tensor([sample.ids])
             if sample.marked:
                 fed["global_attention_mask"] = (torch.arange(len(sample.ids)) < sample.marked).long()[None]
-            out.append(_reading(model(**fed)))
+            try:
+                out.append(_reading(model(**fed)))
+            except Exception as error:  # as in `_open`
+                raise CheckpointError(f"transformers can't run it: {first_line(error)}", file=place) from error
     return out
 
 
@@ -62,8 +65,7 @@ def _open(place: Path, dtype: torch.dtype) -> Any:
     try:
         return kind.from_pretrained(place, dtype=dtype, trust_remote_code=False, local_files_only=True).eval()
     except Exception as error:  # it has no tree of errors of its own
-        first = str(error).strip().splitlines() or [type(error).__name__]
-        raise CheckpointError(f"transformers can't open it: {first[0]}", file=place) from error
+        raise CheckpointError(f"transformers can't open it: {first_line(error)}", file=place) from error
     finally:
         log.set_verbosity(level)
         log.enable_progress_bar()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from transpect.base.errors import CheckpointError
-from transpect.interop.peers.base import Reading, Sample, installed
+from transpect.interop.peers.base import Reading, Sample, first_line, installed
 
 __all__ = ["PACKAGE", "Session", "lacks", "read"]
 
@@ -59,14 +59,23 @@ class Session:
         try:
             self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its errors have no common ancestor
-            raise CheckpointError(f"onnxruntime can't open it: {str(error).splitlines()[0]}", file=file) from error
+            raise CheckpointError(f"onnxruntime can't open it: {first_line(error)}", file=file) from error
+        self._file = file
         self.inputs = {node.name: node for node in self._session.get_inputs()}
         self.outputs = [node.name for node in self._session.get_outputs()]
 
     def run(self, fed: dict[str, Array]) -> dict[str, Array]:
-        """Outputs by name; of ``fed`` only what the graph asks for goes in."""
+        """Outputs by name; of ``fed`` only what the graph asks for goes in.
+
+        Raises:
+            CheckpointError: onnxruntime can't run the graph on it, e.g. because it asks for more.
+        """
         given = {name: array for name, array in fed.items() if name in self.inputs}
-        return dict(zip(self.outputs, self._session.run(None, given), strict=True))
+        try:
+            found = self._session.run(None, given)
+        except Exception as error:  # as above
+            raise CheckpointError(f"onnxruntime can't run it: {first_line(error)}", file=self._file) from error
+        return dict(zip(self.outputs, found, strict=True))
 
     def empty(self, batch: int) -> dict[str, Array]:
         """A cache of no tokens."""
