@@ -68,6 +68,11 @@ class GenerationError(TranspectError):
     """A generation parameter outside its range."""
 
 
+def first_line(error: Exception) -> str:
+    """What an error of somebody else's program says first, cut at 200 characters; its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
 def _short(value: object, limit: int = 120) -> str:
     text = str(value) if isinstance(value, Path) else repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

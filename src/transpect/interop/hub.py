@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final, cast
 
-from transpect.base.errors import CheckpointError
+from transpect.base.errors import CheckpointError, first_line
 from transpect.interop.places import TOKENIZER, checkpoint_in, found_in
 
 __all__ = ["huggingface", "modelscope"]
@@ -68,7 +68,7 @@ def huggingface(name: str, *, weights: bool, allow_pickle: bool) -> Path:
             wanted = choose(files, file, weights=weights, allow_pickle=allow_pickle)
     except (HFValidationError, HfHubHTTPError) as error:
         raise CheckpointError(
-            f"no model of this name on {where}, and no such path here: {_first_line(error)}",
+            f"no model of this name on {where}, and no such path here: {first_line(error)}",
             value=name,
             remedy="Check the name. A model with restricted access needs `hf auth login` first.",
         ) from error
@@ -81,7 +81,7 @@ def huggingface(name: str, *, weights: bool, allow_pickle: bool) -> Path:
         )
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, no_answer, OSError) as error:
         raise CheckpointError(
-            f"no such path here, and {where} can't be reached: {_first_line(unreachable or error)}",
+            f"no such path here, and {where} can't be reached: {first_line(unreachable or error)}",
             value=name,
             remedy="Check the path and the connection; HF_ENDPOINT names another hub, and ms:OWNER/NAME is ModelScope.",
         ) from error
@@ -110,7 +110,7 @@ def modelscope(name: str, *, weights: bool, allow_pickle: bool) -> Path:
         folder = snapshot_download(model, revision=revision, allow_patterns=patterns)
     except Exception as error:  # the package has no tree of errors of its own
         raise CheckpointError(
-            f"ModelScope did not give this model: {_first_line(error)}",
+            f"ModelScope did not give this model: {first_line(error)}",
             value=f"ms:{name}",
             remedy="Check the name and the connection.",
         ) from error
@@ -176,7 +176,3 @@ def _matching(files: Collection[str], patterns: Sequence[str]) -> list[str]:
 def _offer(files: Collection[str]) -> str:
     gguf = _matching(files, ("*.gguf",))
     return f"Name one: hf:OWNER/NAME/FILE.gguf, of {', '.join(gguf[:10])}." if gguf else ""
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from transpect.base.devices import resolve_dtype
-from transpect.base.errors import CheckpointError
+from transpect.base.errors import CheckpointError, first_line
 from transpect.core import Naive, Tags, Transformer
 from transpect.core.context import Context, Source
 from transpect.core.positions import Rope, TransformerXL
@@ -154,8 +154,7 @@ def _record(graph: Graph, file: Path) -> None:
     except OSError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines() or [type(error).__name__]
-        raise CheckpointError(f"torch can't record this model as a graph: {first[0]}") from error
+        raise CheckpointError(f"torch can't record this model as a graph: {first_line(error)}") from error
 
 
 def _forget_the_recording(model: Any) -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from torch import Tensor
 
-__all__ = ["Reading", "Sample", "first_line", "installed"]
+__all__ = ["Reading", "Sample", "installed"]
 
 Reading = dict[str, Tensor]
 """What a model says of one sample: ``logits`` [T, V] or [C], or ``hidden`` [T, D] and ``pooled`` [D]."""
@@ -33,11 +33,6 @@ class Sample:
     prefix: int = 0
     marked: int = 0
     label: str = ""
-
-
-def first_line(error: Exception) -> str:
-    """What an error of somebody else's program says first."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def installed(package: str) -> str | None:

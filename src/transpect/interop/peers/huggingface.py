@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transpect.base.errors import CheckpointError
+from transpect.base.errors import CheckpointError, first_line
 from transpect.interop.native import MODEL_TYPE
-from transpect.interop.peers.base import Reading, Sample, first_line, installed
+from transpect.interop.peers.base import Reading, Sample, installed
 from transpect.interop.weights import read_json
 
 __all__ = ["PACKAGE", "lacks", "read"]

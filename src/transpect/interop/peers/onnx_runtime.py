@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transpect.base.errors import CheckpointError
-from transpect.interop.peers.base import Reading, Sample, first_line, installed
+from transpect.base.errors import CheckpointError, first_line
+from transpect.interop.peers.base import Reading, Sample, installed
 
 __all__ = ["PACKAGE", "Session", "lacks", "read"]
 
