@@ -53,6 +53,17 @@ def test_the_table_says_the_same_as_the_json(cli, tiny, data) -> None:
         assert (f"{value:,}" if isinstance(value, int) else f"{value:.4f}") in table
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_model_whose_weights_are_no_numbers_has_no_loss(cli, tiny, data, tmp_path, number: float) -> None:
+    lm = transpect.load(tiny, device="cpu")
+    lm.model.load_state_dict({name: tensor * number for name, tensor in lm.model.state_dict().items()})
+    lm.save(tmp_path / "damaged")
+    for words in ((), ("--json",)):
+        answer = cli("eval", tmp_path / "damaged", "--data", data, *words)
+        assert answer.code == 2 and not answer.out
+        assert "damaged: the model's loss must be a finite number" in answer.err
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [

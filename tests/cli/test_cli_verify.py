@@ -3,13 +3,17 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from transpect.cache import DenseCache
 from transpect.core.kernels import Sdpa
+
+CONTEXT = 24  # of the model `tiny`
 
 
 @pytest.fixture
@@ -96,6 +100,8 @@ def test_weights_that_are_not_the_person_s_get_theirs_in_the_working_directory(
         (["OWN", "--dtype", "int8"], "dtype"),
         (["OWN", "--out", "no/such/folder/c.json"], "--out"),
         (["OWN", "--onnx", "none.onnx"], "no ONNX graph there"),
+        (["OWN", "--seed", str(2**63)], "64 bits"),
+        (["OWN", "--seed", str(-(2**70))], "64 bits"),
     ],
 )
 def test_what_can_t_be_done_ends_with_2_and_says_why(cli, own: Path, words: list[str], said: str) -> None:
@@ -104,3 +110,39 @@ def test_what_can_t_be_done_ends_with_2_and_says_why(cli, own: Path, words: list
     )
     assert answer.code == 2 and said in answer.err
     assert len(answer.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_model_that_gives_no_numbers_is_not_compared(cli, own: Path, number: float) -> None:
+    damage(own, lambda tensor: tensor * number)
+    answer = cli("verify", own, "--no-peers")
+    assert answer.code == 2 and "must be finite numbers" in answer.err and len(answer.err.splitlines()) == 1
+    assert not (own / "certificate.json").exists()
+
+
+def test_numbers_that_one_sample_alone_lacks_are_seen(cli, own: Path) -> None:
+    def spoil(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.ndim == 2 and len(tensor) == CONTEXT:  # the table of positions: only long samples reach its end
+            tensor[-1] = float("nan")
+        return tensor
+
+    damage(own, spoil)
+    answer = cli("verify", own, "--no-peers")
+    assert answer.code == 2 and "must be finite numbers" in answer.err
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+def test_a_tokenizer_that_can_t_be_read_is_said(cli, own: Path, content: str | None) -> None:
+    if content is None:
+        (own / "tokenizer.json").unlink()
+    else:
+        (own / "tokenizer.json").write_text(content, encoding="utf-8")
+    answer = cli("verify", own, "--no-peers")
+    assert answer.code == 0
+    assert answer.err.startswith("warning: only random ids are read") and "tokenizer.json" in answer.err
+
+
+def damage(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Change every tensor of a checkpoint."""
+    file = folder / "model.safetensors"
+    save_file({name: change(tensor) for name, tensor in load_file(file).items()}, file, {"format": "pt"})

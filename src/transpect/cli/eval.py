@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transpect.base.errors import DataError
+from transpect.base.errors import CheckpointError, DataError
 from transpect.base.i18n import tr
 from transpect.cli.command import Command, application
 
@@ -49,9 +50,17 @@ def evaluate(
         seq_len=None if recipe is None else recipe.seq_len,
         batch_size=batch_size,
     )
+    if not math.isfinite(measured.loss):
+        raise CheckpointError(
+            "the model's loss must be a finite number",
+            value=measured.loss,
+            file=model,
+            remedy="Its weights are damaged, or its dtype is too narrow.",
+        )
     values = {**measured.as_dict(), "n_documents": documents.size or 0}
     if as_json:
-        print(json.dumps(values))
+        # JSON has no word for the perplexity of a loss of hundreds
+        print(json.dumps({name: value if math.isfinite(value) else None for name, value in values.items()}))
     else:
         _print_table(values)
 

@@ -27,7 +27,8 @@ def front_page() -> str:
     """What ``transpect --help`` prints, in the reader's language."""
     width = page_width()
     names = [f"{name} {child}".strip() for name, below in COMMANDS.items() for child in (below or ("",))]
-    commands = [(name, tr(f"cli.{name.replace(' ', '.')}")) for name in names]
+    # what a command does; how it does it, in further paragraphs, is for its own page
+    commands = [(name, tr(f"cli.{name.replace(' ', '.')}").partition("\n\n")[0]) for name in names]
     options = [("--help", tr("cli.help")), ("--version", tr("cli.version"))]
     return "\n".join(
         [

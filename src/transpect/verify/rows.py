@@ -44,9 +44,14 @@ class Setting:
 
     @classmethod
     def of(cls, model: Transformer, samples: list[Sample], *, seed: int = 0) -> Setting:
-        """Run the reference."""
+        """Run the reference.
+
+        Raises:
+            CheckpointError: it gives what is no number, against which nothing can be held.
+        """
         reference = ways.reference_of(model)
         wanted = ways.alone(reference, samples)
+        _check_numbers(wanted, samples)
         greedy = model.config.decoder is not None and wanted[0].get("logits", torch.empty(0)).ndim == 2
         return cls(model, reference, samples, wanted, unrest(reference, samples, wanted, seed), greedy)
 
@@ -63,6 +68,17 @@ class Setting:
     def against(self, found: Sequence[Reading], precision: float | None = None) -> Difference:
         """Readings of all samples against the reference's."""
         return compare(found, self.wanted, self.limits(precision), greedy=self.greedy)
+
+
+def _check_numbers(wanted: Sequence[Reading], samples: Sequence[Sample]) -> None:
+    for reading, sample in zip(wanted, samples, strict=True):
+        for name, tensor in reading.items():
+            if not tensor.isfinite().all():
+                raise CheckpointError(
+                    f"the model's {name} must be finite numbers, for there is nothing else to compare with",
+                    value=f"NaN or infinity for the sample {sample.label!r}",
+                    remedy="Its weights are damaged, or were stored in a dtype that is too narrow for them.",
+                )
 
 
 def own_rows(setting: Setting) -> Iterator[Row]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from transpect import interop
 from transpect.base.devices import resolve_device, resolve_dtype
-from transpect.base.errors import TokenizerError
+from transpect.base.errors import ConfigError, TokenizerError
 from transpect.text import Tokenizer, load_tokenizer
 from transpect.verify.certificate import Certificate, Row, digests, now, versions
 from transpect.verify.rows import Setting, own_rows, peer_rows
 from transpect.verify.samples import samples_for
 
 __all__ = ["verify"]
+
+SEEDS = (-(2**63), 2**63 - 1)
+"""The first seed, and the one after the last; the noise takes the seed after the given one, too."""
 
 
 def verify(
@@ -41,9 +45,14 @@ def verify(
 
     Raises:
         CheckpointError: no such model, or one that can't be read.
-        ConfigError: an unknown device or dtype.
+        ConfigError: an unknown device or dtype, a seed outside 64 bits.
+
+    Warns:
+        UserWarning: the tokenizer can't be read, so that no text is among the samples.
     """
     number = resolve_dtype(dtype)
+    if not SEEDS[0] <= seed < SEEDS[1]:
+        raise ConfigError("seed must be a whole number of 64 bits with a sign", value=seed, remedy="Take 0.")
     place = interop.locate(name, allow_pickle=allow_pickle)
     model = interop.load_model(place, device=resolve_device(device), dtype=number, allow_pickle=allow_pickle)
     generation = interop.load_generation(place)
@@ -73,6 +82,7 @@ def verify(
 
 def _tokenizer(place: Path) -> Tokenizer | None:
     try:
-        return load_tokenizer(place)
-    except TokenizerError:  # the weights can be verified without one
+        return load_tokenizer(interop.body_of(place))
+    except TokenizerError as error:  # the weights can be verified without one
+        warnings.warn(f"only random ids are read, and no text: {error}", stacklevel=3)
         return None
