@@ -104,6 +104,11 @@ def check(model: Transformer, dtype: str = "float32") -> None:
         if isinstance(positions, Rope) and positions.scaling.of_each_pass and name == "decoder":
             why = "its frequencies depend on the final length, which a graph with a cache is not told"
             raise _refusal(f"{where}.scaling", positions.scaling.kind, why)
+    for name, stack in model.config.towers.items():
+        if stack.summaries is not None:
+            raise _refusal(
+                f"{name}.summaries", f"size {stack.summaries.size}", "how many there are follows from a length"
+            )
     decoder = model.config.decoder
     if decoder is not None and decoder.asks_for("is_global"):
         raise _refusal("decoder.visibility", decoder.visibility.kind, "a cache does not say what is global")
