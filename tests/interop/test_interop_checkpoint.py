@@ -247,7 +247,12 @@ def test_other_files_of_a_replaced_directory_stay_and_old_weights_go(small: Smal
     folder = tmp_path / "x"
     folder.mkdir()
     others = ("tokenizer.json", "notes.txt")
-    stale = ("model-00001-of-00002.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+    stale = (
+        "model-00001-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "certificate.json",
+    )
     for name in (*others, *stale):
         (folder / name).write_text("x")
     save_model(Transformer(small("gpt2")), folder)

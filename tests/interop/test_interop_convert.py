@@ -94,7 +94,10 @@ def test_pickled_weights_become_safe_ones(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [None, "f32", "f16", "q8_0"])
 @torch.no_grad()
 def test_a_gguf_file_and_back(source: Path, tmp_path: Path, dtype: str | None) -> None:
+    certificate = tmp_path / "out.certificate.json"
+    certificate.write_text("of another file")
     file = convert(source, tmp_path / "out.gguf", dtype=dtype).path
+    assert not certificate.exists()
     convert(file, tmp_path / "back")
     before, after = load(source, "cpu"), load(tmp_path / "back", "cpu")
     assert all(before.tokenizer.encode(text) == after.tokenizer.encode(text) for text in TEXTS)

@@ -93,6 +93,33 @@ def test_the_words_of_older_readers_say_the_same(name: str, pattern: tuple[bool,
     assert canonical(family.read(data)) == canonical(config)
 
 
+STATED: dict[str, dict[str, Any]] = {
+    "qwen2": {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 4},
+    "qwen3": {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 4},
+    "gemma3_text": {"sliding_window": 9, "sliding_window_pattern": 3},
+    "modernbert": {"local_attention": 9, "global_attn_every_n_layers": 3},
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_two_words_for_which_layers_see_a_window_must_agree(name: str) -> None:
+    """`transformers` goes by ``layer_types`` and drops the other word; here neither is dropped in silence."""
+    family, stated = FAMILIES[name], {"num_hidden_layers": LAYERS, **STATED[name]}
+    (word,) = stated.keys() & {"max_window_layers", "sliding_window_pattern", "global_attn_every_n_layers"}
+    windows = [rule == "window" for rule in rules(family.read(stated))]
+    types = ["sliding_attention" if is_windowed else "full_attention" for is_windowed in windows]
+    agreeing = {**stated, "layer_types": types}
+    assert family.read(agreeing) == family.read(stated)
+    for layer in range(LAYERS):
+        other = [*types]
+        other[layer] = "full_attention" if windows[layer] else "sliding_attention"
+        with pytest.raises(CheckpointError, match=f"{word} and layer_types"):
+            family.read({**agreeing, "layer_types": other})
+        del agreeing[word]  # alone, either counts
+        assert rules(family.read({**agreeing, "layer_types": other})) != rules(family.read(stated))
+        agreeing[word] = stated[word]
+
+
 @pytest.mark.parametrize("name", UNIFORM)
 def test_a_family_of_one_window_says_all_or_none(name: str) -> None:
     family = FAMILIES[name]

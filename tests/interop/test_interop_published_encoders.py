@@ -32,7 +32,7 @@ from transpect.core import (
     preset,
 )
 from transpect.core.positions import Learned, RepeatedBlock, Rope
-from transpect.interop import load_model, save_model
+from transpect.interop import load_config, load_model, save_model
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import canonical
 
@@ -510,6 +510,19 @@ def test_tensors_say_whether_there_is_a_pooler(data: dict[str, Any], pooler: boo
     assert load_file(tmp_path / "again" / "model.safetensors").keys() == kept.keys()
     ids = torch.arange(20)[None]
     assert torch.equal(again.hidden(ids), model.hidden(ids))
+
+
+def test_what_only_pickled_weights_could_answer_is_asked_where_that_is_allowed(tmp_path: Path) -> None:
+    """A config alone has a pooler; one beside weights has what they say, and is not guessed at."""
+    bare = {**BERT, "architectures": ["BertModel"]}
+    model, tensors = stored(bare, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    assert load_config(tmp_path) == model.config
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("pooler.")}
+    torch.save(kept, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="allow_pickle=True"):
+        load_config(tmp_path)
+    assert load_config(tmp_path, allow_pickle=True).head == Pooled(pool="first")
 
 
 def test_the_padding_of_a_tokenizer_does_not_move_positions(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from transpect.interop.loading import load_state
 from transpect.interop.mapped import write_weights
 from transpect.interop.names import locate
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
+from transpect.interop.places import CERTIFICATE
 from transpect.interop.sentence import MODULES, read_pooled, sayable, without_heads, write_head
 from transpect.interop.sources import CONFIG, GENERATION, Source, open_source
 from transpect.interop.tensors import Table, identity, link, pack_state
@@ -56,6 +57,7 @@ OWN = (
     "*.onnx_data",
     MODULES,
     "1_Pooling",
+    CERTIFICATE,  # it is of the weights that go
 )
 
 
@@ -185,12 +187,16 @@ def load_model(
 def load_config(path: str | Path, *, allow_pickle: bool = False) -> ModelConfig:
     """The configuration of a checkpoint or run directory.
 
+    Some configs leave to the tensors whether a model has a pooler, or a head of its own. Where there are no weights,
+    it is the model that `transformers` makes of the config alone: with the pooler, and with a tied head.
+
     Args:
         path: see `locate`; of a model on a hub, no weights are downloaded.
         allow_pickle: pickled weights may be asked where the config leaves something open.
 
     Raises:
-        CheckpointError: no such directory, or a family or an option that is not known.
+        CheckpointError: no such directory, a family or an option that is not known, or a question that only pickled
+            weights could answer, which may not be asked.
         ConfigError: a configuration that can't be built.
     """
     return _read(open_source(locate(path, weights=False), allow_pickle=allow_pickle))[1]
@@ -242,7 +248,7 @@ def _read(source: Source) -> tuple[_Kind, ModelConfig]:
             raise CheckpointError(
                 f"model_type must be one of {known}", value=name, remedy=did_you_mean(name, (*FAMILIES, MODEL_TYPE))
             )
-        return kind, kind.read(data, source.weights)
+        return kind, kind.read(data, source.names)
     except (CheckpointError, ConfigError) as error:
         error.file = error.file or source.file
         raise

@@ -15,7 +15,7 @@ from transpect.core import SequenceClass, TokenClass, Transformer
 from transpect.interop.checkpoint import checkpoint_directory, load_generation, load_model, write_model
 from transpect.interop.directory import atomic_file
 from transpect.interop.names import locate
-from transpect.interop.places import TOKENIZER, is_checkpoint
+from transpect.interop.places import CERTIFICATE, TOKENIZER, is_checkpoint
 from transpect.interop.sentence import SETTINGS, body_of, read_head
 from transpect.interop.sources import CONFIG, open_source
 from transpect.text import load_tokenizer
@@ -92,6 +92,7 @@ def _write_gguf(model: Transformer, place: Path, target: Path, dtype: str | None
     assert dtype is not None
     tokenizer, generation = load_tokenizer(body_of(place)), load_generation(place)
     write_gguf(model, tokenizer, target, cast("DType", dtype), generation=generation, name=target.stem)
+    target.with_name(f"{target.stem}.{CERTIFICATE}").unlink(missing_ok=True)  # of the file that was replaced
 
 
 def _write_onnx(model: Transformer, place: Path, target: Path, dtype: str | None) -> None:

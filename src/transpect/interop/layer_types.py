@@ -15,7 +15,7 @@ from transpect.base.errors import CheckpointError
 from transpect.core import Causal, Full, Visibility, Window
 from transpect.interop.options import Entry, Like, Options, Override, at, is_one_of
 
-__all__ = ["EveryLayer", "LastLayers", "Layers", "PerLayer", "Period", "WindowRule", "Windows", "whole"]
+__all__ = ["EveryLayer", "LastLayers", "Layers", "PerLayer", "Period", "WindowRule", "Windows", "must_agree", "whole"]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 BOTH_WAYS = "use_bidirectional_attention"
@@ -173,10 +173,16 @@ class LastLayers(WindowRule):
         full = whole(options, "max_window_layers", least=0) or 0
         return [layer >= full for layer in range(n_layers)]
 
+    def agree(self, options: Options, windowed: Sequence[bool]) -> None:
+        if options["use_sliding_window"]:
+            must_agree(self, "max_window_layers", options, windowed)
+
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
         if width is None:
             return {}
-        return {"use_sliding_window": True, "sliding_window": width, "max_window_layers": windowed.index(True)}
+        said: dict[str, Any] = {"use_sliding_window": True, "sliding_window": width}
+        full = windowed.index(True)
+        return {**said, "max_window_layers": full} if all(windowed[full:]) else said
 
 
 @dataclass(frozen=True)
@@ -211,9 +217,8 @@ class Period(WindowRule):
         return _periodic(period or self.period, n_layers)
 
     def agree(self, options: Options, windowed: Sequence[bool]) -> None:
-        said = None if self.name is None else options.data.get(self.name)
-        if said is not None and self.windowed(options, len(windowed)) != list(windowed):
-            raise CheckpointError(f"{self.name} and layer_types say different things", value=said)
+        if self.name is not None:
+            must_agree(self, self.name, options, windowed)
 
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
         periods = [self.period, *range(1, len(windowed) + 2)]
@@ -304,6 +309,21 @@ def whole(options: Options, name: str, *, least: int = 1) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
         return value
     raise CheckpointError(f"{name} must be a whole number of at least {least}, or null", value=value)
+
+
+def must_agree(rule: WindowRule, name: str, options: Options, windowed: Sequence[bool]) -> None:
+    """Check that a rule, where the config states it, means the layers that ``layer_types`` names.
+
+    Raises:
+        CheckpointError: it means others.
+    """
+    said = options.data.get(name)
+    if said is not None and rule.windowed(options, len(windowed)) != list(windowed):
+        raise CheckpointError(
+            f"{name} and layer_types say different things about which layers see a window",
+            value=said,
+            remedy=f"Take {name} out of config.json if layer_types is right: `transformers` goes by it.",
+        )
 
 
 def _periodic(period: int, n_layers: int) -> list[bool]:

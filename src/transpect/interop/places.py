@@ -8,7 +8,7 @@ from typing import Final
 from transpect.base.errors import CheckpointError
 from transpect.interop.shards import PICKLED, SAFETENSORS, has_weights
 
-__all__ = ["TOKENIZER", "checkpoint_in", "found_in", "is_checkpoint"]
+__all__ = ["CERTIFICATE", "TOKENIZER", "checkpoint_in", "found_in", "is_checkpoint"]
 
 TOKENIZER: Final = (
     "tokenizer.json",
@@ -27,6 +27,9 @@ TOKENIZER: Final = (
     "additional_chat_templates/*.jinja",
 )
 """The files of a tokenizer; patterns of `glob`."""
+
+CERTIFICATE: Final = "certificate.json"
+"""What `transpect verify` writes beside weights; that of ``x.gguf`` is called ``x.certificate.json``."""
 
 _MARKS: Final = ("config.json", "modules.json")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from transpect.base.errors import CheckpointError
 from transpect.core import Pooled
@@ -30,6 +30,7 @@ class Source:
         config: as in a ``config.json``.
         generation: as in a ``generation_config.json``.
         weights: opens its tensors; refuses what is damaged.
+        names: of its tensors, for what a config leaves open; none where it stands alone.
         pooled: the head that takes the place of the family's own (see `transpect.interop.sentence`).
     """
 
@@ -37,6 +38,7 @@ class Source:
     config: Mapping[str, Any]
     generation: Mapping[str, Any]
     weights: Callable[[], Weights]
+    names: Callable[[], Collection[str]]
     pooled: Pooled | None = None
 
 
@@ -52,11 +54,13 @@ def open_source(place: Path, *, allow_pickle: bool = False) -> Source:
 def _directory(folder: Path, allow_pickle: bool) -> Source:
     body = body_of(folder)
     config = read_json(body / CONFIG)
+    weights = cache(lambda: _weights(body, allow_pickle))
     return Source(
         file=body / CONFIG,
         config=config,
         generation=read_json(body / GENERATION) if (body / GENERATION).is_file() else _forced_bos(config),
-        weights=cache(lambda: _weights(body, allow_pickle)),
+        weights=weights,
+        names=lambda: weights() if any(has_weights(body, file) for file in (SAFETENSORS, PICKLED)) else (),
         pooled=read_head(folder),
     )
 
@@ -96,4 +100,5 @@ def _gguf(file: Path) -> Source:
     from transpect.interop.gguf import open_gguf
 
     opened = open_gguf(file)
-    return Source(file, opened.config, opened.generation, lambda: cast(Weights, opened.weights), opened.pooled)
+    weights = opened.weights
+    return Source(file, opened.config, opened.generation, lambda: weights, lambda: weights, opened.pooled)

@@ -17,6 +17,7 @@ import torch
 from transpect import interop
 from transpect.base.errors import CheckpointError
 from transpect.interop.peers import installed
+from transpect.interop.places import CERTIFICATE
 
 __all__ = ["Certificate", "Row", "Verdict", "certificate_place", "digests", "write_certificate"]
 
@@ -142,10 +143,10 @@ def certificate_place(name: str | Path, *, allow_pickle: bool = False) -> Path:
     place, foreign = interop.locate(name, allow_pickle=allow_pickle), not Path(name).exists()
     folder = place.parent if place.is_file() else place
     if not foreign and os.access(folder, os.W_OK):
-        return folder / (f"{place.stem}.certificate.json" if place.is_file() else "certificate.json")
+        return folder / (f"{place.stem}.{CERTIFICATE}" if place.is_file() else CERTIFICATE)
     # pip:NAME, hf:OWNER/NAME@REVISION, or a path
     called = place.name if not foreign else str(name).rpartition(":")[2].partition("@")[0].rpartition("/")[2]
-    return Path.cwd() / f"{called.removesuffix('.gguf')}.certificate.json"
+    return Path.cwd() / f"{called.removesuffix('.gguf')}.{CERTIFICATE}"
 
 
 def write_certificate(certificate: Certificate, file: Path) -> None:

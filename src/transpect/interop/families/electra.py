@@ -2,7 +2,7 @@
 discriminator that says of each token whether it was replaced."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transpect.base.codec import Data
@@ -52,19 +52,22 @@ class EmbeddingSize(Entry):
 
 
 @dataclass(frozen=True)
-class Discriminator(Entry):
-    """One score a token, behind a layer with the model's activation."""
+class Scores(Entry):
+    """A discriminator has one score a token, behind a layer with the model's activation, and no classes to name."""
+
+    classes: Labels = field(default_factory=Labels)
 
     def defaults(self) -> Mapping[str, Any]:
-        return {}
+        return self.classes.defaults()
 
     def read(self, options: Options) -> Iterable[Override]:
         if options.data.get("architectures") == [DISCRIMINATOR]:
-            yield "head.n_classes", 1
-            yield "head.transform.act", ACTIVATIONS[options["hidden_act"]]
+            return [("head.n_classes", 1), ("head.transform.act", ACTIVATIONS[options["hidden_act"]])]
+        return self.classes.read(options)
 
     def write(self, ours: Data) -> Mapping[str, Any]:
-        return {}
+        discriminates = ours["head"]["kind"] == TokenClass.kind and ours["head"]["transform"] is not None
+        return {} if discriminates else self.classes.write(ours)
 
 
 def table(config: ModelConfig) -> Table:
@@ -111,8 +114,7 @@ FAMILY = Family(
         LENGTH,
         EmbeddingSize(),
         Key("classifier_dropout", "head.dropout", Like("hidden_dropout_prob"), heads=CLASSES),
-        Labels(),
-        Discriminator(),
+        Scores(),
     ),
     allowed=Allowed({"position_embedding_type": ("absolute",)}),
     # of a head for multiple choice

@@ -147,12 +147,7 @@ class Pooler(Entry):
         return {}
 
     def read(self, options: Options) -> Iterable[Override]:
-        if options.head != "pooled":
-            return
-        try:
-            names = options.tensors()
-        except CheckpointError:  # a config alone, or weights that may not be opened
-            return
+        names = options.tensors() if options.head == "pooled" else ()
         if names and not any(".pooler." in f".{name}" for name in names):
             yield "head.transform", None
 

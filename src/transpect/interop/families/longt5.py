@@ -44,7 +44,8 @@ class Sight(Entry):
 
 @dataclass(frozen=True)
 class Scaling(Entry):
-    """``tie_word_embeddings`` says whether the head is rescaled; if not, it is tied where the checkpoint has none."""
+    """``tie_word_embeddings`` says whether the head is rescaled; if not, it is tied where the checkpoint has none, or
+    is not there."""
 
     def defaults(self) -> Mapping[str, Any]:
         return {"tie_word_embeddings": True, "scale_decoder_outputs": None}

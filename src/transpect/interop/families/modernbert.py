@@ -23,7 +23,7 @@ from transpect.core import (
 from transpect.core.positions import Rope
 from transpect.interop.families.encoder import CLASSES, EMBEDDINGS, FFN, MASKED, PROJECT, SELF, STACK
 from transpect.interop.family import Family
-from transpect.interop.layer_types import Layers, WindowRule, Windows, whole
+from transpect.interop.layer_types import Layers, WindowRule, Windows, must_agree, whole
 from transpect.interop.layouts import Fused
 from transpect.interop.options import Key, Labels, Options, activations, words
 from transpect.interop.rope import FRACTION, RopeOptions
@@ -48,6 +48,9 @@ class AllButEach(WindowRule):
     def windowed(self, options: Options, n_layers: int) -> list[bool]:
         period = whole(options, PERIOD) or 1
         return [layer % period != 0 for layer in range(n_layers)]
+
+    def agree(self, options: Options, windowed: Sequence[bool]) -> None:
+        must_agree(self, PERIOD, options, windowed)
 
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
         n = len(windowed)

@@ -156,7 +156,8 @@ class Tying(Entry):
     """T5 rescales what it gives to a tied head; v1.1 does not tie.
 
     Versions of `transformers` from 5 on write ``tie_word_embeddings: true`` for both and say by
-    ``scale_decoder_outputs`` which of them it is; a v1.1 head is then tied exactly where the checkpoint has none.
+    ``scale_decoder_outputs`` which of them it is; a v1.1 head is then tied exactly where the checkpoint has none, and
+    where there is no checkpoint to look at.
 
     Attributes:
         scales: False for mT5, which is always as v1.1.
