@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors import safe_open
 
 from transpect.base.errors import CheckpointError, ConfigError
@@ -64,8 +65,21 @@ def assert_comes_back(model: Transformer, folder: Path) -> Transformer:
     for name, tensor in ours.items():
         assert read[name].dtype == tensor.dtype
         assert torch.equal(read[name], tensor), name
-    assert torch.equal(output(again), before), "not only the same weights: the same bits computed"
+    assert_computes_the_same(again, before)
     return again
+
+
+def assert_computes_the_same(model: Transformer, before: torch.Tensor) -> None:
+    """Not only the same weights: the same bits computed.
+
+    A matrix that stays transposed in the mapped file is read by columns, and a BLAS adds in another order then.
+    """
+    after = output(model)
+    if all(parameter.is_contiguous() for parameter in model.parameters()):
+        assert torch.equal(after, before)
+        return
+    rounding = 16 * torch.finfo(before.dtype).eps * before.abs().max().item()
+    assert torch.allclose(after, before, rtol=0.0, atol=rounding)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -179,6 +193,35 @@ def test_a_near_miss_is_saved_as_what_it_is(name: str, changes: dict[str, Any], 
     config = small(name, **changes)
     assert family_of(config) != FAMILY[name]
     assert_comes_back(Transformer(config), tmp_path / "x")
+
+
+NEIGHBOURS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("gpt2", {"positions": "rope"}, "gpt_neox", "AutoModelForCausalLM"),
+    ("gpt2", {"placement": "post"}, "openai-gpt", "AutoModelForCausalLM"),
+    ("gpt2", {"positions": {"kind": "learned", "offset": 2}}, "opt", "AutoModelForCausalLM"),
+    ("bert-base", {"embedding.token_types": 0}, "distilbert", "AutoModelForMaskedLM"),
+    ("llama", {"positions.fraction": 0.5}, "phi3", "AutoModelForCausalLM"),
+    (
+        "llama",
+        {"attention.n_heads": 5, "attention.head_dim": 10, "n_kv_heads": 1},
+        "mistral",
+        "AutoModelForCausalLM",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "family", "opener"), NEIGHBOURS, ids=str)
+@torch.no_grad()
+def test_a_near_miss_that_another_family_claims_is_of_that_family(
+    name: str, changes: dict[str, Any], family: str, opener: str, small: Small, tmp_path: Path
+) -> None:
+    """As `transformers` builds that family."""
+    config = small(name, **changes)
+    assert family_of(config) == family
+    model = Transformer(config, seed=3).eval()
+    save_model(model, tmp_path / "x")
+    theirs = getattr(transformers, opener).from_pretrained(tmp_path / "x").eval()
+    assert torch.allclose(theirs(IDS).logits, model(IDS), rtol=0.0, atol=1e-5)
 
 
 SCALINGS = [

@@ -212,7 +212,7 @@ def test_a_file_that_would_swell_is_refused(pickled: Save) -> None:
 # ---- configs that name no family
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert-base", "t5-small", "llama"])
+@pytest.mark.parametrize("name", ["gpt1", "gpt2", "bert-base", "t5-small"])
 def test_a_config_without_a_family_has_the_one_whose_tensors_it_has(small: Small, tmp_path: Path, name: str) -> None:
     from transpect.interop.families import FAMILIES
 
@@ -230,10 +230,14 @@ def test_a_config_without_a_family_has_the_one_whose_tensors_it_has(small: Small
 
 
 def test_a_config_that_fits_no_family_says_so(small: Small, tmp_path: Path) -> None:
+    """Nor is one guessed that has named itself ever since it was published."""
     save_model(Transformer(small("llama")), tmp_path / "x")
-    (tmp_path / "x" / "config.json").write_text('{"hidden_size": 7}')
-    with pytest.raises(CheckpointError, match="names no model_type"):
-        load_model(tmp_path / "x")
+    file = tmp_path / "x" / "config.json"
+    unnamed = {key: value for key, value in json.loads(file.read_text()).items() if key != "model_type"}
+    for data in ({"hidden_size": 7}, unnamed):
+        file.write_text(json.dumps(data))
+        with pytest.raises(CheckpointError, match=r'names no model_type.*"model_type": '):
+            load_model(tmp_path / "x")
 
 
 # ---- published weights
