@@ -24,7 +24,7 @@ from transpect.verify.rounding import GGUF_PRECISIONS, PRECISIONS, unrest
 
 __all__ = ["Setting", "own_rows", "peer_rows"]
 
-CHUNKS = (2, 7)
+CHUNKS = (3, 7)
 SHORT = 12  # tokens of a sample that is read one by one, so that a slow machine is done soon
 NEW = 8  # tokens that the engine writes
 PLAIN = {0, 1, 30}  # GGUF's numbers for F32, F16 and BF16
