@@ -27,8 +27,9 @@ class Tags:
         segment: [B, T] int64, which packed document the token belongs to.
         prefix: [B, T] bool, whether it belongs to a prefix that sees itself both ways.
         is_global: [B, T] bool, whether it sees all and is seen by all under rules that know such tokens.
-        horizon: [B] int64, the length that each sequence will reach. Only position schemes whose geometry depends on
-            the whole length (dynamic NTK) read it; generation states it ahead, so that cached equals uncached.
+        horizon: [B] int64, the length that each row's sequence will reach, the longest where it holds several. Only
+            what depends on the whole length reads it: dynamic NTK, LongRoPE, blocks that are counted from the end.
+            Generation states it ahead, so that cached equals uncached.
         start: the position of column 0 when every row is ``start, start+1, …`` without padding, prefix, global token or
             second document; None when that is not known. Kernels use it to choose a path, never to decide what is
             visible.
