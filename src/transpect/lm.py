@@ -11,7 +11,7 @@ import torch
 
 from transpect import interop
 from transpect.base.devices import resolve_device
-from transpect.base.errors import GenerationError
+from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.core import Transformer
 from transpect.decode import (
     Defaults,
@@ -60,7 +60,12 @@ def load(
     model = interop.load_model(
         place, device=resolve_device(device), dtype=dtype, kernel=kernel, allow_pickle=allow_pickle
     )
-    return LanguageModel(model, load_tokenizer(interop.body_of(place)), interop.load_generation(place))
+    return LanguageModel(
+        model,
+        load_tokenizer(interop.body_of(place)),
+        interop.load_generation(place),
+        max_length=interop.read_max_length(place),
+    )
 
 
 class LanguageModel:
@@ -73,6 +78,7 @@ class LanguageModel:
         model: a decoder or an encoder–decoder for what writes and scores text, an encoder for `embed` or `fill_mask`.
         tokenizer: of the model.
         generation: entries of ``generation_config.json``.
+        max_length: how many tokens of a text `embed` reads, where that is less than the model's context.
 
     Example:
         >>> lm = load("runs/demo")
@@ -80,9 +86,18 @@ class LanguageModel:
         '鱼'
     """
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, generation: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        generation: Mapping[str, Any] | None = None,
+        *,
+        max_length: int | None = None,
+    ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.generation: dict[str, Any] = dict(generation or {})
+        context = model.config.context_length
+        self.max_length = context if max_length is None else min(max_length, context)
 
     @property
     def prompts(self) -> Prompts:
@@ -206,16 +221,23 @@ class LanguageModel:
         Args:
             texts: one or several, as text or ids; one is a list of one.
             batch_size: how many are read at a time.
-            truncate: cut a text that is longer than the context, instead of refusing it.
+            truncate: cut a text that is longer than ``max_length``, instead of refusing it.
 
         Raises:
             GenerationError: the model gives no vectors.
-            ContextLengthError: a text longer than the context.
+            ContextLengthError: a text longer than ``max_length``.
         """
         several = cast(Sequence[Prompt], [texts] if _is_single(texts) else texts)
         rows = [self._whole(text) for text in several]
         if truncate:
             rows = [self._cut(row, text) for row, text in zip(rows, several, strict=True)]
+        longest = max(map(len, rows), default=0)
+        if self.max_length < longest <= self.model.config.context_length:
+            raise ContextLengthError(
+                f"this encoder reads {self.max_length} tokens of a text (max_seq_length)",
+                value=longest,
+                remedy="Shorten it, or cut it: truncate=True.",
+            )
         return encoder.pooled(self.model, rows, batch_size=batch_size)
 
     def fill_mask(self, text: Prompt, k: int = 5) -> list[list[tuple[str, float]]]:
@@ -246,6 +268,7 @@ class LanguageModel:
         """
         with interop.checkpoint_directory(path) as staging:
             interop.write_model(self.model, staging, generation=self.generation)
+            interop.write_max_length(self.max_length, staging)
             self.tokenizer.save(staging)
 
     def _ids(self, prompt: Prompt, around: Prompts) -> tuple[list[int], list[int] | None]:
@@ -259,8 +282,8 @@ class LanguageModel:
         return self.tokenizer.encode(text, add_special_tokens=True) if isinstance(text, str) else _numbers(text)
 
     def _cut(self, ids: list[int], text: Prompt) -> list[int]:
-        """The first ids that fit into the context; special tokens at the end stay there."""
-        over = len(ids) - self.model.config.context_length
+        """The first ids that `embed` reads; special tokens at the end stay there."""
+        over = len(ids) - self.max_length
         if over <= 0:
             return ids
         bare = self.tokenizer.encode(text) if isinstance(text, str) else ids

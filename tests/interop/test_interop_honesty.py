@@ -275,6 +275,17 @@ def test_an_option_that_cannot_be_built_is_refused(
         load_config(saved(name, config=lambda data: data.update(options)))
 
 
+def test_factors_of_rope_are_one_for_each_pair(saved: Callable[..., Path]) -> None:
+    """Neither list may be read in part, or stretched."""
+    for pairs in (1, 7, 9):
+        scaling = {"type": "longrope", "short_factor": [1.0] * pairs, "long_factor": [2.0] * pairs}
+        said = message(saved("llama", config=lambda data, scaling=scaling: data.update(rope_scaling=scaling)))
+        assert f"{pairs} for 16 dimensions" in said
+    scaling = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    folder = saved("llama", config=lambda data: data.update(rope_scaling=scaling))
+    assert load_config(folder).last.positions.scaling.kind == "longrope"
+
+
 VOID_OPTIONS = [
     ("gpt2", {"n_ctx": 64, "summary_type": "cls_index", "task_specific_params": {}, "use_cache": False}),
     ("bert-base", {"gradient_checkpointing": False, "transformers_version": "4.6.0.dev0", "pooler_fc_size": 768}),

@@ -153,6 +153,36 @@ def test_a_text_that_is_too_long_is_cut_only_where_that_is_asked_for(small: Smal
     assert torch.equal(lm.embed("abc def ghi", truncate=True), lm.embed(kept))
 
 
+@torch.no_grad()
+def test_an_encoder_reads_no_more_of_a_text_than_its_directory_says(small: Small, tmp_path: Path) -> None:
+    """`sentence-transformers` cuts a text at ``max_seq_length``: the vector of a longer one would be another."""
+    lm = encoder(small, Pooled())
+    lm.save(tmp_path / "x")
+    file = tmp_path / "x" / "sentence_bert_config.json"
+    text, whole = "abc def ghi", lm.tokenizer.encode("abc def ghi", add_special_tokens=True)
+    assert json.loads(file.read_text())["max_seq_length"] == 64
+    for length, fits in ((len(whole), True), (len(whole) - 1, False), (5, False), (None, True), (1000, True)):
+        file.write_text(json.dumps({"max_seq_length": length, "do_lower_case": False}))
+        again = load(tmp_path / "x", "cpu")
+        cut = again.embed(text, truncate=True)
+        if fits:
+            assert torch.equal(again.embed(text), cut)
+            assert torch.allclose(cut, lm.embed(text), atol=1e-6)
+            continue
+        with pytest.raises(ContextLengthError, match=rf"{length} tokens of a text \(max_seq_length\).*truncate=True"):
+            again.embed(text)
+        assert torch.allclose(cut, encoder(small, Pooled(), context=64).embed(again._cut(whole, text)), atol=1e-6)
+        assert len(again._cut(whole, text)) == length
+        again.save(tmp_path / "y")
+        assert load(tmp_path / "y", "cpu").max_length == length
+    encoder(small, Pooled(pool="first", transform=Transform())).save(tmp_path / "z")
+    assert not (tmp_path / "z" / "sentence_bert_config.json").exists(), "it is no sentence encoder's"
+    for wrong in (0, -1, "many", 2.5, True):
+        file.write_text(json.dumps({"max_seq_length": wrong}))
+        with pytest.raises(CheckpointError, match="max_seq_length"):
+            load(tmp_path / "x", "cpu")
+
+
 def test_what_a_model_cannot_do_is_said_with_what_it_can(small: Small) -> None:
     pooled, masked = encoder(small, Pooled()), encoder(small, small("bert-base").head)
     with pytest.raises(GenerationError, match=r"can't fill_mask.*embed\(\)"):

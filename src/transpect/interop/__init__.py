@@ -11,7 +11,7 @@ from transpect.interop.checkpoint import (
 )
 from transpect.interop.directory import atomic_directory, settled
 from transpect.interop.names import locate
-from transpect.interop.sentence import body_of
+from transpect.interop.sentence import body_of, read_max_length, write_max_length
 
 resolve = locate
 """What `locate` was called first."""
@@ -25,8 +25,10 @@ __all__ = [
     "load_generation",
     "load_model",
     "locate",
+    "read_max_length",
     "resolve",
     "save_model",
     "settled",
+    "write_max_length",
     "write_model",
 ]

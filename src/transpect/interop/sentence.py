@@ -19,7 +19,18 @@ from transpect.interop.family import Family
 from transpect.interop.tensors import Table
 from transpect.interop.weights import read_json
 
-__all__ = ["MODULES", "SETTINGS", "body_of", "read_head", "read_pooled", "sayable", "without_heads", "write_head"]
+__all__ = [
+    "MODULES",
+    "SETTINGS",
+    "body_of",
+    "read_head",
+    "read_max_length",
+    "read_pooled",
+    "sayable",
+    "without_heads",
+    "write_head",
+    "write_max_length",
+]
 
 MODULES: Final = "modules.json"
 _SETTINGS: Final = "config_sentence_transformers.json"
@@ -72,6 +83,19 @@ def read_head(folder: Path) -> Pooled | None:
     return Pooled(pool=_pool(folder / modules[1]["path"] / "config.json"), normalize=len(kinds) == len(_KINDS))
 
 
+def read_max_length(folder: Path) -> int | None:
+    """How many tokens of a text a sentence encoder reads, ``max_seq_length``; None where it says none of its own.
+
+    Raises:
+        CheckpointError: it is no length.
+    """
+    file = body_of(folder) / _LENGTH
+    length = read_json(file).get("max_seq_length") if (folder / MODULES).is_file() and file.is_file() else None
+    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
+        raise CheckpointError("max_seq_length must be a whole number of at least 1, or null", value=length, file=file)
+    return length
+
+
 def read_pooled(family: Family, data: Mapping[str, Any], head: Pooled, tensors: Any) -> ModelConfig:
     """The config of a family's model with another head than the family's own.
 
@@ -117,12 +141,17 @@ def write_head(head: Pooled, d_model: int, max_length: int, folder: Path) -> Non
     (folder / _POOLING).mkdir(exist_ok=True)
     if head.normalize:
         (folder / "2_Normalize").mkdir(exist_ok=True)
-    for name, content in (
-        (MODULES, modules),
-        (f"{_POOLING}/config.json", pooling),
-        (_LENGTH, {"max_seq_length": max_length, "do_lower_case": False}),
-    ):
+    for name, content in ((MODULES, modules), (f"{_POOLING}/config.json", pooling)):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_max_length(max_length, folder)
+
+
+def write_max_length(length: int, folder: Path) -> None:
+    """Write the file that `read_max_length` reads, if the directory is a sentence encoder's."""
+    if not (folder / MODULES).is_file():
+        return
+    text = json.dumps({"max_seq_length": length, "do_lower_case": False}, indent=2)
+    (folder / _LENGTH).write_text(text + "\n", encoding="utf-8")
 
 
 _SPELLED: Final = (

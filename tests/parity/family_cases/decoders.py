@@ -143,6 +143,12 @@ CASES = [
         scaled("yarn", **YARN, mscale=0.7, mscale_all_dim=0.4, beta_fast=8.0, beta_slow=0.1, truncate=False),
     ),
     Case("llama-llama3", LlamaConfig, LlamaForCausalLM, scaled("llama3", **LLAMA3)),
+    Case(
+        "llama-longrope",
+        LlamaConfig,
+        LlamaForCausalLM,
+        {**LLAMA, **longrope(4, factor=4.0, original_max_position_embeddings=16)},
+    ),
     Case("llama-classes", LlamaConfig, LlamaForSequenceClassification, {**LLAMA, "num_labels": 5}),
     Case("llama-token-classes", LlamaConfig, LlamaForTokenClassification, {**LLAMA, "num_labels": 5}),
     Case("llama-body", LlamaConfig, LlamaModel, LLAMA),
