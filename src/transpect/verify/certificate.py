@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 from transpect import interop
 from transpect.base.errors import CheckpointError
+from transpect.interop.directory import atomic_file
 from transpect.interop.peers import installed
 from transpect.interop.places import CERTIFICATE
 
@@ -157,11 +157,10 @@ def write_certificate(certificate: Certificate, file: Path) -> None:
     """
     text = json.dumps(certificate.as_dict(), ensure_ascii=False, indent=2) + "\n"
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as stream:
-            stream.write(text)
-        Path(stream.name).chmod(0o644)
-        os.replace(stream.name, file)
-    except OSError as error:
-        raise CheckpointError(
-            f"can't write the certificate: {error.strerror}", value=file, remedy="Name another file: --out FILE."
-        ) from error
+        if not file.parent.is_dir():  # which may be a slip
+            raise CheckpointError("can't write the certificate: No such file or directory", value=file)
+        with atomic_file(file) as staging:
+            staging.write_text(text, encoding="utf-8")
+    except CheckpointError as error:
+        error.remedy = "Name another file: --out FILE."
+        raise
