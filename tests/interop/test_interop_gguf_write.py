@@ -56,6 +56,7 @@ CASES: dict[str, tuple[str, list[tuple[str, Any]]]] = {
     "gpt2-untied": ("gpt2", [("head.tied", False)]),
     "bert": ("bert-base", [("head", Pooled(pool="mean"))]),
     "bert-first": ("bert-base", [("head", Pooled(pool="first"))]),
+    "bert-normalized": ("bert-base", [("head", Pooled(pool="mean", normalize=True))]),
 }
 
 

@@ -14,7 +14,7 @@ from transpect.interop.gguf.architectures import ARCHITECTURES
 from transpect.interop.gguf.table import Architecture, Source, short
 from transpect.interop.gguf.weights import GgufWeights, numbers
 
-__all__ = ["POOLS", "SAMPLING", "Checkpoint", "architecture_of", "open_gguf"]
+__all__ = ["NORMALIZE", "POOLS", "SAMPLING", "Checkpoint", "architecture_of", "open_gguf"]
 
 POOLS: Final[dict[Pool, int]] = {"mean": 1, "first": 2, "last": 3}
 SAMPLING: Final = {
@@ -43,6 +43,10 @@ class Checkpoint(NamedTuple):
     pooled: Pooled | None
 
 
+# GGUF has no word for it: llama.cpp leaves to its caller whether an embedding is scaled to length 1
+NORMALIZE = "transpect.embedding.normalize"
+
+
 def open_gguf(path: str | Path) -> Checkpoint:
     """Open a GGUF file. Its header is read; the tensors are when they are asked for.
 
@@ -57,7 +61,9 @@ def open_gguf(path: str | Path) -> Checkpoint:
         config = architecture.read(source)
         generation = _generation(file)
         config |= {name: value for name, value in generation.items() if name.endswith("_token_id")}
-        pooled = None if architecture.causal else Pooled(pool=_pool(source))
+        pooled = None
+        if not architecture.causal:
+            pooled = Pooled(pool=_pool(source), normalize=file.metadata.get(NORMALIZE) is True)
         return Checkpoint(config, GgufWeights(file, architecture, config), generation, pooled)
     except CheckpointError as error:
         error.file = error.file or file.path

@@ -18,7 +18,7 @@ from transpect.interop.directory import atomic_file
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import Family, canonical
 from transpect.interop.gguf.architectures import ARCHITECTURES
-from transpect.interop.gguf.reader import POOLS, SAMPLING
+from transpect.interop.gguf.reader import NORMALIZE, POOLS, SAMPLING
 from transpect.interop.gguf.rope import FACTORS, factors, older
 from transpect.interop.gguf.table import Architecture, Layout, Source
 from transpect.interop.tensors import pack_state
@@ -73,6 +73,8 @@ def write_gguf(
     }
     if isinstance(model.config.head, Pooled):
         metadata[f"{architecture.name}.pooling_type"] = POOLS[model.config.head.pool]
+        if model.config.head.normalize:
+            metadata[NORMALIZE] = True
     tensors = _tensors(model, architecture, family, data)
     _check(architecture, family, config, metadata, tensors)
     _write(Path(path), architecture.name, metadata, tensors, dtype)
