@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from transpect.cache import DenseCache
+from transpect.core import Pooled, Transformer, override, preset
 from transpect.core.kernels import Sdpa
+from transpect.lm import LanguageModel
+from transpect.text import train_tokenizer
 
 CONTEXT = 24  # of the model `tiny`
 
@@ -86,7 +90,7 @@ def test_weights_that_are_not_the_person_s_get_theirs_in_the_working_directory(
     cli, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("os.access", lambda place, _: Path(place) != own)
     answer = cli("verify", own, "--no-peers")
     assert answer.code == 0 and not (own / "certificate.json").exists()
     assert (tmp_path / "own.certificate.json").is_file()
@@ -110,6 +114,41 @@ def test_what_can_t_be_done_ends_with_2_and_says_why(cli, own: Path, words: list
     )
     assert answer.code == 2 and said in answer.err
     assert len(answer.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [("", "it is a directory"), ("no/such/c.json", "there is no directory"), ("config.json/c", "there is no")],
+)
+def test_a_place_that_can_t_be_written_to_is_refused_before_anything_is_measured(
+    cli, own: Path, monkeypatch: pytest.MonkeyPatch, place: str, fault: str
+) -> None:
+    monkeypatch.setattr("transpect.verify.verify", lambda *_, **__: pytest.fail("it measured"))
+    before = sorted(own.iterdir())
+    answer = cli("verify", own, "--out", own / place)
+    assert answer.code == 2 and fault in answer.err and "--out FILE" in answer.err
+    assert sorted(own.iterdir()) == before
+
+
+def test_a_model_below_its_directory_is_read_with_its_tokenizer_and_named_by_its_weights(cli, tmp_path: Path) -> None:
+    """Older directories of sentence-transformers keep the model itself in one of their own."""
+    config = override(preset("bert-base"), [("d_model", 32), ("n_heads", 4), ("n_layers", 1), ("vocab_size", 40)])
+    tokenizer = train_tokenizer("char", ["The old lamp"], special_tokens={"unk": "<unk>"})
+    model = Transformer(replace(config, head=Pooled()), seed=1)
+    LanguageModel(model, tokenizer).save(tmp_path)
+    (below := tmp_path / "0_Transformer").mkdir()
+    for file in [file for file in tmp_path.iterdir() if file.is_file() and file.name != "modules.json"]:
+        file.rename(below / file.name)
+    modules = json.loads((tmp_path / "modules.json").read_text(encoding="utf-8"))
+    modules[0]["path"] = below.name
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    answer = cli("verify", tmp_path, "--no-peers", "--json")
+    assert answer.code == 0 and not answer.err
+    certificate = json.loads(answer.out)
+    assert certificate["weights"] == {
+        "model.safetensors": hashlib.sha256((below / "model.safetensors").read_bytes()).hexdigest()
+    }
+    assert {label for label, _ in certificate["samples"]} >= {"en"}
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

@@ -46,11 +46,13 @@ def verify(
 
     from transpect.base.devices import set_threads
     from transpect.cli.screen import console
-    from transpect.verify import certificate_place, write_certificate
+    from transpect.verify import certificate_place, check_place, write_certificate
     from transpect.verify import verify as measure
 
     start = time.perf_counter()
     set_threads()
+    file = certificate_place(model, allow_pickle=allow_pickle) if out is None else out
+    check_place(file)
     shown = _empty_table()
     growing = not as_json and sys.stdout.isatty()
     with Live(shown, console=console()) if growing else nullcontext():
@@ -64,7 +66,6 @@ def verify(
             seed=seed,
             see=lambda row: _add(shown, row),
         )
-    file = certificate_place(model, allow_pickle=allow_pickle) if out is None else out
     write_certificate(certificate, file)
     if as_json:
         print(json.dumps({**certificate.as_dict(), "certificate": str(file)}, ensure_ascii=False))

@@ -19,12 +19,13 @@ from transpect.interop.directory import atomic_file
 from transpect.interop.peers import installed
 from transpect.interop.places import CERTIFICATE
 
-__all__ = ["Certificate", "Row", "Verdict", "certificate_place", "digests", "write_certificate"]
+__all__ = ["Certificate", "Row", "Verdict", "certificate_place", "check_place", "digests", "write_certificate"]
 
 Verdict = Literal["pass", "fail", "skip"]
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
 PACKAGES = ("transpect", "torch", "numpy", "tokenizers", "transformers", "llama-cpp-python", "onnxruntime")
 FORMAT = 1
+_REMEDY = "Name another file: --out FILE."
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,23 @@ def certificate_place(name: str | Path, *, allow_pickle: bool = False) -> Path:
     return Path.cwd() / f"{called.removesuffix('.gguf')}.{CERTIFICATE}"
 
 
+def check_place(file: Path) -> None:
+    """Refuse a place that a certificate can't be written to, so that nobody measures for minutes in vain.
+
+    Raises:
+        CheckpointError: a directory, or a file in a directory that is not there or is not the person's.
+    """
+    fault = ""
+    if file.is_dir():
+        fault = "it is a directory"
+    elif not file.parent.is_dir():  # which may be a slip
+        fault = f"there is no directory {file.parent}"
+    elif not os.access(file.parent, os.W_OK):
+        fault = f"the directory {file.parent} can't be written to"
+    if fault:
+        raise CheckpointError(f"can't write the certificate: {fault}", value=file, remedy=_REMEDY)
+
+
 def write_certificate(certificate: Certificate, file: Path) -> None:
     """Write it whole, or leave what was there.
 
@@ -156,11 +174,10 @@ def write_certificate(certificate: Certificate, file: Path) -> None:
         CheckpointError: it can't be written.
     """
     text = json.dumps(certificate.as_dict(), ensure_ascii=False, indent=2) + "\n"
+    check_place(file)
     try:
-        if not file.parent.is_dir():  # which may be a slip
-            raise CheckpointError("can't write the certificate: No such file or directory", value=file)
         with atomic_file(file) as staging:
             staging.write_text(text, encoding="utf-8")
     except CheckpointError as error:
-        error.remedy = "Name another file: --out FILE."
+        error.remedy = _REMEDY
         raise

@@ -73,7 +73,7 @@ def verify(
         device=str(model.token.weight.device),
         seed=seed,
         samples=tuple((sample.label, len(sample.ids)) for sample in samples),
-        weights=digests(place),
+        weights=digests(interop.body_of(place)),
         rows=tuple(rows),
         versions=versions(),
         date=now(),
