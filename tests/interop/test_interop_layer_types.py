@@ -120,6 +120,13 @@ def test_two_words_for_which_layers_see_a_window_must_agree(name: str) -> None:
         agreeing[word] = stated[word]
 
 
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_a_default_that_they_write_beside_layer_types_contradicts_nothing(name: str) -> None:
+    stated = {**STATED[name], "num_hidden_layers": LAYERS, "max_window_layers": 28}
+    types = ["sliding_attention", *["full_attention"] * (LAYERS - 1)]
+    assert rules(FAMILIES[name].read({**stated, "layer_types": types})) == ["window", *["causal"] * (LAYERS - 1)]
+
+
 @pytest.mark.parametrize("name", UNIFORM)
 def test_a_family_of_one_window_says_all_or_none(name: str) -> None:
     family = FAMILIES[name]

@@ -174,7 +174,8 @@ class LastLayers(WindowRule):
         return [layer >= full for layer in range(n_layers)]
 
     def agree(self, options: Options, windowed: Sequence[bool]) -> None:
-        if options["use_sliding_window"]:
+        # `transformers` writes its default beside any layer_types
+        if options["use_sliding_window"] and options["max_window_layers"] != self.full:
             must_agree(self, "max_window_layers", options, windowed)
 
     def write(self, windowed: Sequence[bool], width: int | None) -> Mapping[str, Any]:
