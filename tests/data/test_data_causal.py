@@ -16,15 +16,19 @@ from transpect.base.errors import ConfigError
 from transpect.core import (
     All,
     AttentionConfig,
+    Blocks,
     CausalLM,
+    EdgeBlocks,
     Full,
     ModelConfig,
     NormalInit,
+    OtherLayers,
     PrefixLM,
     SameSegment,
     SequenceClass,
     StackConfig,
     Transformer,
+    UpTo,
     Window,
     preset,
 )
@@ -302,8 +306,20 @@ def test_dynamic_scaling_goes_with_rows_of_one_document_or_of_one_stream(letters
             lambda c: c.map_stacks(positions=Rope(scaling=DynamicNTK(factor=2.0, original_length=6))),
             Causal(),
             8,
-            "documents that share one would feel each other (got 'scaling dynamic with several documents in a row'). "
+            "documents that share one would feel each other (got 'positions rope, visibility causal'). "
             "Set data.objective.pack: false",
+        ),
+        (
+            lambda c: c.map_stacks(visibility=SeesPast() & (Blocks(2) | EdgeBlocks(2))),
+            Causal(),
+            8,
+            "documents that share one would feel each other (got 'positions rope, visibility all')",
+        ),
+        (
+            lambda c: c.map_stacks(others=(OtherLayers(at=(0,), visibility=SeesPast() & UpTo(4)),)),
+            Causal(),
+            8,
+            "documents that share one would feel each other",
         ),
         (lambda c: c, Causal(), 65, "seq_len must not be longer than the model's context of 64 (got 65)"),
         (lambda c: c, Causal(), 0, "seq_len must be at least 1"),

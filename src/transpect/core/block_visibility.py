@@ -29,6 +29,10 @@ class UpTo(Visibility, kind="up_to"):
     def __post_init__(self) -> None:
         at_least("UpTo.length", self.length, 1)
 
+    @property
+    def reads_length(self) -> bool:
+        return True
+
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return (key.horizon <= self.length)[:, None, None].expand(-1, query.shape[1], key.shape[1])
 
@@ -67,6 +71,10 @@ class EdgeBlocks(Visibility, kind="edge_blocks"):
     def __post_init__(self) -> None:
         at_least("EdgeBlocks.size", self.size, 1)
 
+    @property
+    def reads_length(self) -> bool:
+        return True
+
     def sees(self, query: Tags, key: Tags) -> Tensor:
         last = last_block(key, self.size)
         of_query, of_key = (at_edge(blocks(tags, self.size), last) for tags in (query, key))
@@ -101,6 +109,10 @@ class RandomBlocks(Visibility, kind="random_blocks"):
     @property
     def probe(self) -> tuple[int, ...]:
         return (*super().probe, *range(0, (self.n + 2 * self.reach + 4) * self.size, self.size))
+
+    @property
+    def reads_length(self) -> bool:
+        return True
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         q, k = (blocks(tags, self.size).clamp(min=0) for tags in (query, key))

@@ -160,6 +160,11 @@ class StackConfig:
         by_projections = tag == "is_global" and any(kind.attention.global_projections for kind in self.kinds)
         return by_projections or any(kind.visibility.reads(tag) for kind in self.kinds)
 
+    @property
+    def reads_length(self) -> bool:
+        """Whether some layer depends on how long a sequence is in all (`Tags.horizon`)."""
+        return any(kind.visibility.reads_length or kind.positions.reads_length for kind in self.kinds)
+
     def map_visibility(self, change: Callable[[Visibility], Visibility]) -> StackConfig:
         """A copy with the rule of every layer changed."""
         others = tuple(

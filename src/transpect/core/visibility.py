@@ -54,6 +54,11 @@ class Visibility(Variant):
         nowhere, somewhere = Tags.of(position), Tags.of(position, **{tag: position < 2})
         return not torch.equal(self.mask(nowhere, nowhere), self.mask(somewhere, somewhere))
 
+    @property
+    def reads_length(self) -> bool:
+        """Whether it depends on how long a sequence is in all (`Tags.horizon`)."""
+        return False
+
     def __and__(self, other: Visibility) -> Visibility:
         return All((self, other))
 
@@ -160,6 +165,10 @@ class _Composed(Visibility):
     def reads(self, tag: Literal["prefix", "is_global"]) -> bool:
         # asked of each: a wide rule beside it hides, at the positions of a probe, what the other one does
         return any(rule.reads(tag) for rule in self.rules)
+
+    @property
+    def reads_length(self) -> bool:
+        return any(rule.reads_length for rule in self.rules)
 
 
 @dataclass(frozen=True)

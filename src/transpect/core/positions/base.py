@@ -97,6 +97,11 @@ class Position(Variant):
         """Whether it adds to the embeddings, which a stack does once for all its layers."""
         return False
 
+    @property
+    def reads_length(self) -> bool:
+        """Whether it depends on how long a sequence is in all (`Tags.horizon`)."""
+        return False
+
     def build(self, dims: Dims) -> PositionModule:
         """The scheme's parameters and buffers for one stack."""
         raise AssertionError("abstract")

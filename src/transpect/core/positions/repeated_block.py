@@ -48,6 +48,10 @@ class RepeatedBlock(Position, kind="repeated_block"):
     def embeds(self) -> bool:
         return self.inner.embeds
 
+    @property
+    def reads_length(self) -> bool:
+        return True
+
     def build(self, dims: Dims) -> PositionModule:
         return RepeatedBlockModule(self, self.inner.build(dims))
 

@@ -201,6 +201,10 @@ class Rope(Position, kind="rope"):
         if not 0 < self.fraction <= 1:
             raise ConfigError("Rope.fraction must be above 0 and at most 1", value=self.fraction)
 
+    @property
+    def reads_length(self) -> bool:
+        return self.scaling.of_each_pass
+
     def build(self, dims: Dims) -> PositionModule:
         rotated = int(dims.head_dim * self.fraction + 1e-6)  # a fraction such as 6/10 is not exact
         if rotated % 2 or rotated == 0:

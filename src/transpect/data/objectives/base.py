@@ -19,7 +19,6 @@ from transpect.base.errors import ConfigError, DataError
 from transpect.core.config import ModelConfig
 from transpect.core.context import Tags
 from transpect.core.heads import CausalLM, MaskedLM
-from transpect.core.positions import DynamicNTK, Rope
 from transpect.core.visibility import All, SameSegment, Visibility
 from transpect.data.batch import IGNORE, Batch
 from transpect.data.documents import Document, Segmenter
@@ -121,13 +120,12 @@ class Objective(Variant):
                 value=seq_len,
                 remedy="Lower data.seq_len, or raise model.context_length.",
             )
-        positions = config.last.positions
-        if self.separates and isinstance(positions, Rope) and isinstance(positions.scaling, DynamicNTK):
+        if self.separates and config.last.reads_length:
             raise ConfigError(
-                "dynamic RoPE scaling turns a row by its longest document, so documents that share one would feel each "
-                "other",
-                value=f"scaling {positions.scaling.kind} with several documents in a row",
-                remedy="Set data.objective.pack: false, or choose another scaling, e.g. yarn or linear.",
+                "positions or visibility that depend on a sequence's length take a row for one sequence, so documents "
+                "that share one would feel each other",
+                value=f"positions {config.last.positions.kind}, visibility {config.last.visibility.kind}",
+                remedy="Set data.objective.pack: false, or choose others, e.g. the RoPE scaling yarn.",
             )
         self.build(tokenizer, seq_len)
 
