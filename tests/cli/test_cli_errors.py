@@ -190,3 +190,21 @@ def test_a_wrong_key_of_a_checkpoint_s_config(cli, place: Path, tiny: Path) -> N
     assert answer.code == 2
     assert "config.json" in answer.err
     assert "nonsense" in answer.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("convert", "model", ""),
+        ("tokenizer", "train", "good.txt", "--kind", "char", "--out", ""),
+        ("tokenizer", "train", "good.txt", "--kind", "char", "--out="),
+        ("train", "recipe.yaml", "--out", ""),
+        ("demo", "--out", ""),
+    ],
+)
+def test_an_empty_place_is_not_the_one_that_a_person_is_in(cli, place: Path, words: tuple[str, ...]) -> None:
+    """A variable of a script that was not set."""
+    before = sorted(place.rglob("*"))
+    answer = cli(*words)
+    assert answer.code == 2 and "a place to write to must not be empty" in answer.err
+    assert sorted(place.rglob("*")) == before

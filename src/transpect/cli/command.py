@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
@@ -12,7 +13,7 @@ from transpect.base.errors import ConfigError
 from transpect.base.i18n import tr
 from transpect.cli.layout import page_width, rows, wrap
 
-__all__ = ["Command", "Group", "OverridableCommand", "Overrides", "application", "split_overrides"]
+__all__ = ["Command", "Group", "OverridableCommand", "Overrides", "application", "destination", "split_overrides"]
 
 Overrides = list[tuple[str, str]]
 
@@ -20,6 +21,19 @@ Overrides = list[tuple[str, str]]
 def application(**settings: Any) -> typer.Typer:
     """A typer app that writes help pages as `Command` does, and leaves errors to `transpect.cli.main`."""
     return typer.Typer(cls=Group, add_completion=False, pretty_exceptions_enable=False, **settings)
+
+
+def destination(text: str) -> Path:
+    """A place to write to. An empty one would be the working directory, and is a variable that was not set.
+
+    Raises:
+        ConfigError: an empty one.
+    """
+    if not text:
+        raise ConfigError(
+            "a place to write to must not be empty", value=text, remedy="Name it; . is the one you are in."
+        )
+    return Path(text)
 
 
 class Command(TyperCommand):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from transpect.base.i18n import tr
-from transpect.cli.command import Command, application
+from transpect.cli.command import Command, application, destination
 
 app = application()
 
@@ -22,7 +23,7 @@ transpect convert pip:rxnfp/bert_pretrained rxnfp --allow-pickle"""
 @app.command("convert", cls=Command, help=tr("cli.convert"), epilog=EXAMPLES)
 def convert(
     source: Annotated[str, typer.Argument(metavar="SRC", help=tr("cli.model_path"))],
-    target: Annotated[str, typer.Argument(metavar="DST", help=tr("cli.convert.target"))],
+    target: Annotated[Path, typer.Argument(metavar="DST", parser=destination, help=tr("cli.convert.target"))],
     to: Annotated[str | None, typer.Option("--to", metavar="FORMAT", help=tr("cli.convert.to"))] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", metavar="NAME", help=tr("cli.convert.dtype"))] = None,
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,

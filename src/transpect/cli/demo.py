@@ -10,7 +10,7 @@ import typer
 
 from transpect.base.errors import ConfigError
 from transpect.base.i18n import tr
-from transpect.cli.command import OverridableCommand, application
+from transpect.cli.command import OverridableCommand, application, destination
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ class DemoCommand(OverridableCommand):
 def demo(
     ctx: typer.Context,
     text: Annotated[str, typer.Option("--text", metavar="TEXT", help=tr("cli.demo.text"))] = TEXT,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help=tr("cli.demo.out"))] = OUT,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=destination, help=tr("cli.demo.out"))] = OUT,
 ) -> None:
     """The world, the training, the walk."""
     from rich.console import Console

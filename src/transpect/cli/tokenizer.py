@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from transpect.base.i18n import tr
-from transpect.cli.command import Command, OverridableCommand, application
+from transpect.cli.command import Command, OverridableCommand, application, destination
 
 app = application(help=tr("cli.tokenizer"))
 
@@ -38,7 +38,7 @@ def train(
     ctx: typer.Context,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help=tr("cli.tokenizer.files"))],
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help=tr("cli.tokenizer.kind"))],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help=tr("cli.tokenizer.out"))],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=destination, help=tr("cli.tokenizer.out"))],
     vocab_size: Annotated[
         int | None, typer.Option("--vocab-size", metavar="N", help=tr("cli.tokenizer.vocab_size"))
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from transpect.base.i18n import tr
-from transpect.cli.command import OverridableCommand, application
+from transpect.cli.command import OverridableCommand, application, destination
 
 app = application()
 
@@ -31,7 +31,7 @@ class TrainCommand(OverridableCommand):
 def train(
     ctx: typer.Context,
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help=tr("cli.train.recipe"))],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help=tr("cli.train.out"))],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=destination, help=tr("cli.train.out"))],
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help=tr("cli.train.data"))] = None,
     resume: Annotated[str, typer.Option("--resume", metavar="auto|never|DIR", help=tr("cli.train.resume"))] = "never",
 ) -> None:
