@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -392,3 +393,19 @@ def test_the_file_says_what_other_tools_look_for(small: Small, tmp_path: Path) -
         names = set(file.keys())
     assert "transformer.h.1.attn.c_attn.weight" in names
     assert "lm_head.weight" not in names, "a tied head has no tensor of its own"
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "phi3"])
+def test_a_model_is_saved_as_the_family_that_it_came_from(small: Small, tmp_path: Path, family: str) -> None:
+    """Without windows and scalings these are the same models; a person's checkpoint keeps its name all the same."""
+    config = replace(small("llama", n_heads=4), family=family)
+    assert family_of(config) == family
+    save_model(Transformer(config), tmp_path / "x")
+    assert load_config(tmp_path / "x").family == family
+
+
+def test_a_model_that_its_family_has_no_word_for_any_more_is_saved_with_a_warning(small: Small, tmp_path: Path) -> None:
+    config = replace(small("gpt2", positions="t5"), family="gpt2")
+    with pytest.warns(UserWarning, match="came as gpt2"):
+        save_model(Transformer(config), tmp_path / "x")
+    assert json.loads((tmp_path / "x" / "config.json").read_text())["model_type"] == "transpect"

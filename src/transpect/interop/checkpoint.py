@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -266,6 +267,12 @@ def _as_family(config: ModelConfig) -> tuple[_Kind, Data]:
         data = family.write(config)
         if data is not None:
             return _Kind(family), data
+    if config.family is not None:
+        warnings.warn(
+            f"this model came as {config.family}, which has no word for something in it now: it is saved as "
+            f"{MODEL_TYPE}, which other tools do not open",
+            stacklevel=2,
+        )
     return _Kind(None), write_native(config)
 
 
