@@ -155,3 +155,75 @@ def test_parents_are_made_and_a_file_is_refused(tmp_path: Path) -> None:
         write(tmp_path / "file", "x")
     with pytest.raises(CheckpointError, match="can't write here"):
         write(tmp_path / "file" / "below", "x")
+
+
+def whole(folder: Path) -> list[str]:
+    """All names below a directory."""
+    return sorted(str(entry.relative_to(folder)) for entry in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_error_of_the_disk_at_any_step_leaves_what_was_there(
+    tmp_path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of the last ones, where names change: a mount point that the system does not show as one is busy there."""
+    steps: list[str] = []
+    with watching(monkeypatch, steps.append):
+        write(tmp_path / "trial" / "best", "old")
+        del steps[: len(steps) if exists else 0]
+        if exists:
+            write(tmp_path / "trial" / "best", "new")
+    last = len(steps) - 1 - steps[::-1].index("fsync")  # after it only what is of no use any more is removed
+    for failing in range(last + 1):
+        room = tmp_path / str(failing)
+        room.mkdir()
+        if exists:
+            write(room / "best", "old")
+        left = [failing]
+
+        def look(step: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                raise OSError(16, "Device or resource busy")
+
+        before = whole(room)
+        with watching(monkeypatch, look), pytest.raises(CheckpointError, match="busy"):
+            write(room / "best", "new")
+        assert whole(room) == before, (failing, steps[failing])
+        assert not exists or read(room / "best") == "old"
+
+
+def test_what_no_directory_can_take_the_place_of_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "deep").mkdir(parents=True)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "mount").mkdir()
+    (tmp_path / "to-mount").symlink_to("mount")
+    (tmp_path / "beside").mkdir()
+    monkeypatch.chdir(tmp_path / "here" / "deep")
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == tmp_path / "mount")
+    before = whole(tmp_path)
+    for place, rule in (
+        (tmp_path / "mount", "mount point"),
+        (tmp_path / "to-mount", "mount point"),
+        (tmp_path / "loop", "leads back to itself"),
+        (Path(), "working directory"),
+        (Path(".."), "working directory"),
+        (tmp_path / "here", "working directory"),
+        (Path("a\0b"), "no file can have this name"),
+        (Path("a\ud800b"), "no file can have this name"),
+    ):
+        with pytest.raises(CheckpointError, match=rule):
+            write(place, "x")
+        assert whole(tmp_path) == before
+    write(tmp_path / "beside", "x")
+    write(Path("new"), "x")
+
+
+def test_a_working_directory_that_was_removed_stands_in_no_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for text in ("old", "new"):
+        write(tmp_path / "best", text)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from transpect.base.errors import CheckpointError
 
-__all__ = ["atomic_directory", "atomic_file", "settled"]
+__all__ = ["atomic_directory", "atomic_file", "check_replaceable", "settled"]
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     Raises:
         CheckpointError: it can't be written, or ``path`` is a directory.
     """
-    target = Path(os.path.realpath(path))
+    target = _real(path)
     if target.is_dir():
         raise CheckpointError("a file is to be written, and this is a directory", value=target)
     try:
@@ -70,11 +70,9 @@ def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda n
             entry of that name itself. They are hard-linked where the file system can, otherwise copied.
 
     Raises:
-        CheckpointError: it can't be written, or ``path`` is a file.
+        CheckpointError: it can't be written, or a directory can't take the name ``path`` (see `check_replaceable`).
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_dir():
-        raise CheckpointError("a checkpoint is a directory, and this is a file", value=target)
+    target = check_replaceable(path)
     fresh, old = _beside(target, "new"), _beside(target, "old")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -89,15 +87,44 @@ def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda n
         staging.chmod(0o777 & ~_umask())
         _sync_tree(staging)
         staging.rename(fresh)
+        _give_name(fresh, target, old)
     except OSError as error:
-        raise CheckpointError(f"can't write the checkpoint: {error}", value=target) from error
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise CheckpointError(
+            f"can't write the checkpoint: {error}", value=target, remedy="Make room there, or choose another directory."
+        ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)  # after the rename there is none
-    if target.is_dir():
-        target.rename(old)
-    fresh.rename(target)
-    _sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def check_replaceable(path: str | Path) -> Path:
+    """The real path of a directory that can be made, or can be replaced by another one, for all that can be known.
+
+    Raises:
+        CheckpointError: it is a file, a link that leads back to itself, the root of a file system, or a directory that
+            this process works in.
+    """
+    target = _real(path)
+    if target.is_symlink():  # links are followed already, unless they never end
+        raise CheckpointError("this link leads back to itself", value=target, remedy="Remove it, or choose a new name.")
+    if target.exists() and not target.is_dir():
+        raise CheckpointError(
+            "a checkpoint is a directory, and this is a file", value=target, remedy="Choose a new name."
+        )
+    if os.path.ismount(target):
+        raise CheckpointError(
+            "a directory is replaced as a whole, and a mount point can't be",
+            value=target,
+            remedy=f"Name a directory below it, e.g. {target / 'model'}.",
+        )
+    if target.is_dir() and _working_directory().is_relative_to(target):
+        raise CheckpointError(
+            "a directory is replaced as a whole, and the working directory lies in this one",
+            value=target,
+            remedy="Name a directory below it, or go out of it first.",
+        )
+    return target
 
 
 def settled(path: str | Path) -> Path:
@@ -107,6 +134,21 @@ def settled(path: str | Path) -> Path:
         return target
     beside = Path(os.path.realpath(path))
     return next((place for place in (_beside(beside, "new"), _beside(beside, "old")) if place.is_dir()), target)
+
+
+def _give_name(fresh: Path, target: Path, old: Path) -> None:
+    """Let the new directory take the name; where that fails, the one that had it has it again."""
+    try:
+        if target.is_dir():
+            target.rename(old)
+        fresh.rename(target)
+        _sync(target.parent)
+    except OSError:
+        if not fresh.is_dir():
+            target.rename(fresh)
+        if old.is_dir():
+            old.rename(target)
+        raise
 
 
 def _finish_interrupted(target: Path) -> None:
@@ -125,6 +167,20 @@ def _clear_away(target: Path) -> None:
     for leftover in target.parent.glob(f".{glob.escape(target.name)}.tmp-*"):
         if leftover.is_dir():
             shutil.rmtree(leftover)
+
+
+def _real(path: str | Path) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError as error:  # a NUL, or half of a surrogate pair
+        raise CheckpointError(f"no file can have this name: {error}", value=str(path)) from error
+
+
+def _working_directory() -> Path:
+    try:
+        return Path(os.path.realpath(os.getcwd()))
+    except FileNotFoundError:  # somebody removed it: then nothing is above it
+        return Path(os.devnull)
 
 
 def _beside(target: Path, stage: str) -> Path:
