@@ -134,6 +134,13 @@ def test_onnx_graphs_stand_beside_the_checkpoint_that_they_are_of(source: Path, 
         ("x", {"dtype": "int8"}),
         ("x.gguf", {"dtype": "bfloat16"}),
         ("x.onnx", {"dtype": "q8_0"}),
+        ("x", {"to": ""}),
+        ("x", {"dtype": ""}),
+        ("x.GGUF", {"to": "hf"}),
+        ("x.ONNX", {"to": "gguf"}),
+        *((f"x{end}", {}) for end in (".safetensors", ".bin", ".pt", ".pth", ".Bin", ".json")),
+        ("x.safetensors", {"to": "hf"}),
+        ("x.bin", {"to": "onnx"}),
     ],
     ids=str,
 )
@@ -143,6 +150,22 @@ def test_a_format_or_dtype_that_does_not_fit(source: Path, tmp_path: Path, targe
     assert not (tmp_path / target).exists()
 
 
+def test_an_ending_in_capitals_is_the_same_ending(source: Path, tmp_path: Path) -> None:
+    done = convert(source, tmp_path / "out" / "x.GGUF")
+    assert (done.format, done.path.read_bytes()[:4]) == ("gguf", b"GGUF")
+    for name in (done.path, done.path.parent):
+        assert load_model(name).config.vocab_size == load_model(source).config.vocab_size
+
+
+def test_a_place_that_can_t_be_replaced_is_told_before_a_source_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("transpect.interop.convert.locate", lambda *_, **__: pytest.fail("read"))
+    with pytest.raises(CheckpointError, match="working directory"):
+        convert("source", ".")
+
+
 def test_what_is_no_checkpoint_is_not_replaced(source: Path, tmp_path: Path) -> None:
     places = {
         "notes": ("notes/diary.txt", b"dear"),
@@ -150,6 +173,8 @@ def test_what_is_no_checkpoint_is_not_replaced(source: Path, tmp_path: Path) -> 
         "x.gguf": ("x.gguf", b"text"),
         "x.onnx": ("x.onnx", b"text"),
         "dir.gguf": ("dir.gguf/a", b"text"),
+        "y.GGUF": ("y.GGUF", b"text"),
+        "y.Onnx": ("y.Onnx", b"text"),
     }
     for target, (file, content) in places.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)

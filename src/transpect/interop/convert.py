@@ -13,7 +13,7 @@ from transpect.base.errors import CheckpointError, ConfigError
 from transpect.base.gguf import is_gguf
 from transpect.core import SequenceClass, TokenClass, Transformer
 from transpect.interop.checkpoint import checkpoint_directory, load_generation, load_model, write_model
-from transpect.interop.directory import atomic_file
+from transpect.interop.directory import atomic_file, check_replaceable
 from transpect.interop.names import locate
 from transpect.interop.places import CERTIFICATE, TOKENIZER, is_checkpoint
 from transpect.interop.sentence import SETTINGS, body_of, read_head
@@ -36,6 +36,8 @@ _DTYPES: Final[Mapping[str, Mapping[str, str]]] = {
     GGUF: {"f32": "f32", "f16": "f16", "q8_0": "q8_0", "float32": "f32", "float16": "f16"},
     ONNX: {"float32": "float32", "float16": "float16", "f32": "float32", "f16": "float16"},
 }
+_NO_DIRECTORIES: Final = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json")
+"""How the files of a checkpoint end; whoever names one as a target means a file."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _write_onnx(model: Transformer, place: Path, target: Path, dtype: str | None
     from transpect.interop.onnx import write_onnx
 
     assert dtype is not None
-    if target.suffix == ".onnx":
+    if target.suffix.lower() == ".onnx":
         with atomic_file(target) as staging:
             write_onnx(model, staging, dtype=dtype)
         return
@@ -146,8 +148,9 @@ def _copy(file: Path, target: Path) -> None:
 
 
 def _format(target: Path, to: str | None) -> str:
-    by_suffix = {".gguf": GGUF, ".onnx": ONNX}.get(target.suffix)
-    form = to or by_suffix or HF
+    suffix = target.suffix.lower()
+    by_suffix = {".gguf": GGUF, ".onnx": ONNX}.get(suffix)
+    form = (by_suffix or HF) if to is None else to
     if form not in FORMATS:
         remedy = f"{did_you_mean(form, FORMATS)} Use {', '.join(FORMATS)}.".strip()
         raise ConfigError("no such format", value=form, remedy=remedy)
@@ -158,6 +161,12 @@ def _format(target: Path, to: str | None) -> str:
             remedy={HF: "Name a directory.", GGUF: "Name a .gguf file.", ONNX: "Name a directory or a .onnx file."}[
                 form
             ],
+        )
+    if suffix in _NO_DIRECTORIES and not target.is_dir():
+        raise ConfigError(
+            f"a {suffix} file alone is no checkpoint, and a directory is not called so",
+            value=str(target),
+            remedy=f"Name a directory, e.g. {target.with_suffix('')}: its weights are a model.safetensors.",
         )
     return form
 
@@ -173,27 +182,25 @@ def _dtype(form: str, dtype: str | None) -> str | None:
 
 def _check_target(target: Path, form: str) -> None:
     """Refuse to replace what is no checkpoint of the kind, before any work is done."""
-    if target.suffix in (".gguf", ".onnx"):
+    if target.suffix.lower() in (".gguf", ".onnx"):
         if target.is_dir() or (target.exists() and not _replaceable(target)):
             raise CheckpointError(
                 f"this exists and is no {target.suffix} file, so it is not replaced by one",
                 value=target,
                 remedy="Choose a new name.",
             )
-    elif target.is_dir() and any(target.iterdir()) and not is_checkpoint(target):
+        return
+    check_replaceable(target)
+    if target.is_dir() and any(target.iterdir()) and not is_checkpoint(target):
         raise CheckpointError(
             f"this directory holds other things and no {CONFIG}, so it is not replaced by a checkpoint",
             value=target,
             remedy="Choose a new directory, e.g. one below it.",
         )
-    elif target.exists() and not target.is_dir():
-        raise CheckpointError(
-            "a checkpoint is a directory, and this is a file", value=target, remedy="Choose a new name."
-        )
 
 
 def _replaceable(file: Path) -> bool:
-    if file.suffix == ".gguf":
+    if file.suffix.lower() == ".gguf":
         return is_gguf(file)
     with file.open("rb") as opened:
         return opened.read(1) == b"\x08"  # an ONNX file begins with the field of its version

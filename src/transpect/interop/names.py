@@ -58,7 +58,7 @@ def locate(name: str | Path, *, weights: bool = True, allow_pickle: bool = False
     scheme, colon, rest = name.partition(":")
     if colon and scheme in SCHEMES:
         return SCHEMES[scheme](rest, weights=weights, allow_pickle=allow_pickle)
-    if _HUB_ID.fullmatch(name) and path.suffix != ".gguf" and not Path(path.parts[0]).is_dir():
+    if _HUB_ID.fullmatch(name) and path.suffix.lower() != ".gguf" and not Path(path.parts[0]).is_dir():
         return hub.huggingface(name, weights=weights, allow_pickle=allow_pickle)
     raise _nothing(path)
 

@@ -45,7 +45,8 @@ def checkpoint_in(folder: Path) -> Path | None:
     Raises:
         CheckpointError: several ``.gguf`` files, so that one has to be named.
     """
-    files = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    files = [entry for entry in entries if entry.suffix.lower() == ".gguf"]
     here = is_checkpoint(folder)
     if here and (not files or has_weights(folder, SAFETENSORS) or has_weights(folder, PICKLED)):
         return folder
