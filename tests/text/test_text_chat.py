@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 
 from transpect.base.errors import TokenizerError
 from transpect.text import Tokenizer, chat_template, encode_chat, render_chat, train_tokenizer
@@ -258,15 +259,118 @@ def test_python_is_out_of_reach(template: str) -> None:
 )
 def test_no_template_works_for_ever_or_fills_the_memory(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transpect.text.sandbox.BUDGET", 10_000_000)  # a tenth, to be done sooner
-    with pytest.raises(TokenizerError, match=r"too much work|too long|too wide|too large|recursion|Range too big"):
+    with pytest.raises(
+        TokenizerError, match=r"too much work|too long|too wide|too large|recursion|Range too big|is unsafe|No filter"
+    ):
         render_chat(template, TALKS[0])
 
 
+# What a template may have from the start, by the name that it has there.
+AT_HAND = {
+    "'a'.encode()": b"a",
+    "'a'": "a",
+    "('a'|safe)": Markup("a"),
+    "1": 1,
+    "true": True,
+    "1.5": 1.5,
+    "[1]": [1],
+    "(1,)": (1,),
+    "{'a': 1}": {"a": 1},
+    "{'a': 1}.items()": {"a": 1}.items(),
+    "range(3)": range(3),
+    "dict": dict,
+}
+# Those that make no more than the sum of what they are given, which is what is paid for them.
+HARMLESS = set(
+    """
+    capitalize casefold copy count endswith find format format_map get grouper index is_integer isalnum isalpha isascii
+    isdecimal isdigit islower isnumeric isspace istitle isupper items join keys list lower lstrip partition
+    removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase
+    title upper values
+    """.split()  # noqa: SIM905
+)
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_of_python_s_own_types_only_harmless_methods_are_at_hand(name: str) -> None:
+    for attribute in set(dir(AT_HAND[name])) - HARMLESS:
+        with pytest.raises(TokenizerError, match="is unsafe"):
+            render_chat(f"{{{{ {name}.{attribute}() }}}}", TALKS[0])
+
+
+MEGA = "{% set s = ('\u5c0f' * 10**6) %}"  # four megabytes, for a tenth of the tests' budget
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ [1]|tojson(indent=10**7)|length }}",
+        "{{ [[1]*9999]|tojson(indent=999)|length }}",
+        MEGA + "{{ ([1] * 10**4)|tojson(separators=(s, ':'))|length }}",
+        MEGA + "{{ ''.join([s] * 10**4)|length }}",
+        MEGA + "{{ ([{'a': s}] * 10**4)|map(attribute='a')|join|length }}",
+        MEGA + "{{ ''.join(([{'a': s}] * 10**4)|map(attribute='a'))|length }}",
+        MEGA + "{{ ([s] * 10**4)|sort|length }}",
+        MEGA + "{{ ([{'a': s}] * 10**4)|map(attribute='a')|sort|length }}",
+        MEGA + "{% for a in range(9999) %}{% if ''.replace('', s) %}{% endif %}{% endfor %}",
+        MEGA + "{% for a in range(9999) %}{% if s.count('b') %}{% endif %}{% endfor %}",
+        MEGA + "{% for x in [1, s] %}{{ ('{0.previtem}' * 10**4).format(loop)|length }}{% endfor %}",
+        "{{ ('ab ' * 10**6).split()|length }}",
+        "{{ ('ab,' * 10**6).split(',')|length }}",
+        "{{ ('ab\n' * 10**6).splitlines()|length }}",
+        "{{ ('\u5c0f' * 10**6)|list|length }}",
+        "{{ ('{0:>999}' * 10**6).format(1)|length }}",
+        "{{ ('%(a)999d' * 10**6) % {'a': 1} }}",
+        "{{ ([[0] * 1000] * 1000)|sum(start=[])|length }}",
+        "{{ ('f' * 10**5)|int(0, 16) // 3 }}",
+        "{{ 0x" + "f" * 4000 + " % 3 }}",
+        "{{ 5|round(-10**8) }}",
+        "{{ 5|round(-10**5) }}",
+        "{{ strftime_now('%c' * 10**5)|length }}",
+        "{% set l = range(9999)|list %}{% set ns = namespace(k=[]) %}"
+        "{% for a in range(9999) %}{% set ns.k = [ns.k, namespace(dict(l|map('string')|zip))] %}{% endfor %}",
+        "{% set d = dict.fromkeys(range(9999)) %}",
+        "{{ (1).to_bytes(10**10, 'big') }}",
+        "{% set d = namespace(d={}) %}{% for a in range(9999) %}{% set d.d = dict(d.d, **{a|string: 1}) %}{% endfor %}",
+        "{% set ns = namespace(k=[]) %}{% for a in range(9999) %}{% set t %}" + "x" * 50_000 + "{% endset %}"
+        "{% set ns.k = [ns.k, t] %}{% endfor %}",
+        LAUGHS.replace("[ns.s, ns.s]", "namespace(a=ns.s, b=ns.s)") + "{{ ns.s }}",
+        LAUGHS.replace("[ns.s, ns.s]", "{1: ns.s, 2: ns.s}.values()") + "{{ ns.s ~ 1 }}",
+        LAUGHS.replace("[ns.s, ns.s]", "(ns.s, ns.s)").replace("['lol']", "('lol',)") + "{{ {ns.s: 1}|length }}",
+    ],
+)
+def test_much_is_not_made_of_little(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transpect.text.sandbox.BUDGET", 10_000_000)
+    with pytest.raises(
+        TokenizerError,
+        match=r"too much work|too long|too wide|too large|too far|recursion|is unsafe|No filter|no value|4300",
+    ):
+        render_chat(template, TALKS[0])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "{ns.s: 1}",
+        "{1: 2}[ns.s]",
+        "{1: 2}.get(ns.s)",
+        "ns.s in {1: 2}",
+        "ns.s is in {1: 2}",
+        "dict([(ns.s, 1)])",
+        "[ns.s]|unique|list",
+        "[{}]|map(attribute=ns.s)|list",
+    ],
+)
+def test_no_key_is_too_deep_to_hash(use: str) -> None:
+    deeper = "(" * 20 + "ns.s" + ",)" * 20  # Python hashes a tuple in C, without counting how deep it gets
+    template = f"{{% set ns = namespace(s=()) %}}{{% for a in range(9999) %}}{{% set ns.s = {deeper} %}}{{% endfor %}}"
+    with pytest.raises(TokenizerError, match=r"recursion|too much work"):
+        render_chat(template + f"{{{{ {use} }}}}", TALKS[0])
+
+
 def test_formats_of_usual_width_work() -> None:
-    template = (
-        "{{ '%05.1f|%s in 2024' % (2.5, 'x') }}{{ '{:>4}|{a} 2024'.format(1, a='y') }}{{ 'z'.ljust(3) }}|{{ 7 % 4 }}"
-    )
-    assert render_chat(template, TALKS[0]) == "002.5|x in 2024   1|y 2024z  |3"
+    template = "{{ '%05.1f|%s in 2024' % (2.5, 'x') }}{{ '{:>4}|{a} 2024'.format(1, a='y') }}{{ 7 % 4 }}"
+    assert render_chat(template, TALKS[0]) == "002.5|x in 2024   1|y 20243"
 
 
 def test_a_long_chat_is_within_the_limits() -> None:
