@@ -105,7 +105,7 @@ def names(rows: list[Row], verdict: str) -> set[str]:
     return {f"{row.way} {row.detail}" for row in rows if row.verdict == verdict}
 
 
-WRITING = {"cached 1", "cached 2", "cached 7", "engine 8"}
+WRITING = {"cached 1", "cached 3", "cached 7", "engine 8"}
 OWN = {"kernel naive", "kernel sdpa", "padded left", "padded right", "batched left", "batched right"}
 
 
@@ -144,7 +144,7 @@ class Fault:
 
 
 PADDED = frozenset({"padded left", "padded right", "batched left", "batched right"})
-CACHED = frozenset({"cached 1", "cached 2", "cached 7", "engine 8"})
+CACHED = frozenset({"cached 1", "cached 3", "cached 7", "engine 8"})
 WITH_SDPA = frozenset((OWN | WRITING) - {"kernel naive"})
 
 
