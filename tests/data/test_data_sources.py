@@ -170,6 +170,7 @@ BAD_LINES = [
     (Jsonl, b'["a"]', 1, "one JSON object"),
     (Jsonl, b'"a"', 1, "one JSON object"),
     (Jsonl, b"[" * 100_000, 1, "nested too deep"),
+    (Jsonl, b'{"text": ' + b"9" * 5000 + b"}", 1, "too many digits"),
     (Jsonl, b'{"text": "a"}\n{"txt": "b"}', 2, "must have the field 'text'. Did you mean 'txt'? The line has 'txt'."),
     (Jsonl, b"{}", 1, "The line has no keys"),
     (Jsonl, b'{"text": 5}', 1, "the field 'text' must be a string (got 5)"),

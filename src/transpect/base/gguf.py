@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from transpect.base.errors import CheckpointError
+from transpect.base.files import refuse_pointer
 
 __all__ = ["Gguf", "TensorInfo", "is_gguf", "read_gguf"]
 
@@ -103,6 +104,7 @@ def read_gguf(path: str | Path) -> Gguf:
         CheckpointError: no such file, or one that breaks a rule of the format; the message names the rule.
     """
     place = Path(path)
+    refuse_pointer(place, CheckpointError)
     try:
         with place.open("rb") as file:
             size = file.seek(0, 2)

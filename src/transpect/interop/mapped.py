@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import mmap
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import FileIO
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
+from transpect.base.files import refuse_pointer, unique_keys
 from transpect.interop.shards import SAFETENSORS, shards
 from transpect.interop.weights import ALIGNED, Buffer, Weights, copy_by_parts
 
@@ -93,6 +93,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        refuse_pointer(path, CheckpointError)  # and what can't be read, of which the library says that it is not there
         try:
             # The library holds the header against the size of the file: its length, its kind of JSON, and of every
             # tensor that shape and dtype fill its place, the places follow each other and end where the file does.
@@ -100,7 +101,7 @@ class _File:
                 pass
             self._raw = FileIO(path)
             length = int.from_bytes(self._raw.read(8), "little")
-            header = json.loads(self._raw.read(length), object_pairs_hook=_once)
+            header = json.loads(self._raw.read(length), object_pairs_hook=unique_keys)
         except (SafetensorError, OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"not a complete safetensors file: {error}", file=path) from error
         self._map: mmap.mmap | None = None
@@ -137,14 +138,6 @@ class _File:
             if not done:
                 raise CheckpointError("the file became shorter while it was read", file=self.path)
             left = left[done:]
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{name!r} stands twice in its header")
-    return found
 
 
 def _bytes(tensor: Tensor) -> memoryview:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
+from transpect.base.files import refuse_pointer
 from transpect.interop.shards import PICKLED, shards
 from transpect.interop.weights import Weights, copy_by_parts
 
@@ -59,6 +60,7 @@ class PickledWeights(Weights):
 
 
 def _read(file: Path) -> dict[str, Tensor]:
+    refuse_pointer(file, CheckpointError)
     try:
         packed = zipfile.is_zipfile(file)
         if packed:

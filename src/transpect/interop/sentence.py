@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from transpect.base.errors import CheckpointError
+from transpect.base.files import read_json_file
 from transpect.core import ModelConfig, Pooled
 from transpect.core.heads import Pool
 from transpect.interop.family import Family
@@ -167,10 +168,7 @@ assert set(_WORDS) == set(get_args(Pool))
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
     file = folder / MODULES
-    try:
-        modules = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"not valid JSON ({error})", file=file) from error
+    modules = read_json_file(file, CheckpointError)
     if not isinstance(modules, list) or not modules or not all(isinstance(module, dict) for module in modules):
         raise CheckpointError("must hold a list of modules", value=modules, file=file)
     modules = sorted(modules, key=lambda module: module["idx"] if isinstance(module.get("idx"), int) else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
+from transpect.base.files import read_json_file
 
 __all__ = ["ALIGNED", "PART", "Buffer", "Weights", "copy_by_parts", "read_json"]
 
@@ -81,18 +81,9 @@ def read_json(file: Path) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        CheckpointError: no such file, not UTF-8 JSON, or not an object.
+        CheckpointError: no such file, no JSON that everybody reads alike (see `read_json_file`), or not an object.
     """
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"can't read: {error.strerror}", file=file) from error
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"not UTF-8: {error.reason}", file=file) from error
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"not valid JSON: {error.msg}", file=file, line=error.lineno) from error
-    except RecursionError as error:
-        raise CheckpointError("JSON that is nested too deep", file=file) from error
+    data = read_json_file(file, CheckpointError)
     if not isinstance(data, dict):
         raise CheckpointError("must hold a JSON object", value=data, file=file)
     return data

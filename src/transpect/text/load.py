@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final
 import tokenizers
 
 from transpect.base.errors import TokenizerError
+from transpect.base.files import parse_json, read_text_file
 from transpect.base.gguf import is_gguf
 from transpect.text.tokenizer import ROLES, Tokenizer
 
@@ -48,6 +48,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         TokenizerError: nothing there, or nothing that is a tokenizer; the message says what was found and what to do.
         CheckpointError: a damaged GGUF file.
     """
+    if path == "":  # a variable that was not set; as a path it would be the working directory
+        raise TokenizerError("a tokenizer must have a name", value=path, remedy="Name its place; . is where you are.")
     place = Path(path)
     for loader in LOADERS:
         if loader.takes(place):
@@ -84,7 +86,7 @@ def _load_run(path: Path) -> Tokenizer:
 
 def _load_json(path: Path) -> Tokenizer:
     """A ``tokenizer.json``, with the files beside it."""
-    text = _read_text(path)
+    text = read_text_file(path, TokenizerError)
     try:
         backend = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # what `tokenizers` raises is a plain Exception
@@ -203,31 +205,14 @@ def _chat_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
                     remedy="Mend it, or take it out.",
                 )
     for file in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        templates[file.stem] = _read_text(file)
+        templates[file.stem] = read_text_file(file, TokenizerError)
     if (folder / "chat_template.jinja").is_file():
-        templates["default"] = _read_text(folder / "chat_template.jinja")
+        templates["default"] = read_text_file(folder / "chat_template.jinja", TokenizerError)
     return templates
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TokenizerError(
-            f"can't be read as UTF-8 text ({error})", file=path, remedy="Check that it is the right file, and whole."
-        ) from error
-
-
 def _parsed(text: str, path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise TokenizerError(
-            f"not valid JSON ({error})",
-            file=path,
-            line=getattr(error, "lineno", None),
-            remedy="The file is damaged or cut short: copy or save it again.",
-        ) from error
+    content = parse_json(text, path, TokenizerError)
     if not isinstance(content, dict):
         raise TokenizerError("must hold a JSON object", file=path, remedy="Give the file that `save` wrote.")
     return content
@@ -236,7 +221,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
 def _read_beside(path: Path, name: str) -> dict[str, Any]:
     """A JSON file in the same directory, or nothing where there is none."""
     file = path.parent / name
-    return _parsed(_read_text(file), file) if file.is_file() else {}
+    return _parsed(read_text_file(file, TokenizerError), file) if file.is_file() else {}
 
 
 def _not_a_tokenizer(path: Path) -> TokenizerError:

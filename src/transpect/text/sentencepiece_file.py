@@ -13,6 +13,7 @@ from typing import Any, Final
 import tokenizers
 
 from transpect.base.errors import TokenizerError
+from transpect.base.files import refuse_pointer
 from transpect.text.spm import Kind, Pieces, bpe, unigram
 
 __all__ = ["load_sentencepiece"]
@@ -28,9 +29,9 @@ def load_sentencepiece(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]
     Raises:
         TokenizerError: no such file, a damaged one, or a kind of model that is not supported.
     """
+    refuse_pointer(path, TokenizerError)
     try:
-        data = path.read_bytes()
-        return _build(data)
+        return _build(path.read_bytes())
     except OSError as error:
         raise TokenizerError(f"can't be read ({error.strerror})", file=path, remedy="Check the path.") from error
     except (UnicodeDecodeError, struct.error, ValueError) as error:

@@ -7,7 +7,6 @@ it; a class that is not in the tables here is refused, since its rules are in it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from transpect.base.errors import TokenizerError
+from transpect.base.files import read_json_file, read_text_file
 from transpect.text.byte_level import BYTE_OF
 from transpect.text.gguf.pre import PRE
 from transpect.text.sentencepiece_file import load_sentencepiece
@@ -200,10 +200,7 @@ def _byte_pairs(file: Path, config: Config) -> Legacy:
 
 
 def _vocab(file: Path) -> dict[str, int]:
-    try:
-        vocab = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise TokenizerError(f"not valid JSON ({error})", file=file, remedy="Copy it again.") from error
+    vocab = read_json_file(file, TokenizerError)
     ids = list(vocab.values()) if isinstance(vocab, dict) else []
     if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < 2**31 for i in ids):
         raise TokenizerError("a vocabulary must map tokens to ids", file=file, remedy="Copy it again.")
@@ -292,9 +289,5 @@ def _content(token: Any, usual: str) -> str:
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TokenizerError(f"can't be read as UTF-8 text ({error})", file=file, remedy="Check the file.") from error
-    lines = [line.rstrip("\r") for line in text.split("\n")]
+    lines = [line.rstrip("\r") for line in read_text_file(file, TokenizerError).split("\n")]
     return lines[:-1] if lines and not lines[-1] else lines

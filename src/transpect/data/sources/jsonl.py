@@ -60,6 +60,10 @@ def _parse(file: Path, number: int, line: str) -> dict[str, Any]:
         ) from error
     except RecursionError as error:
         raise DataError("the JSON is nested too deep", file=file, line=number, remedy="Remove the line.") from error
+    except ValueError as error:  # Python reads no integer of thousands of digits
+        raise DataError(
+            "the JSON has a number of too many digits", file=file, line=number, remedy="Remove the line."
+        ) from error
     if not isinstance(row, dict):
         raise DataError(
             "a line must be one JSON object", value=row, file=file, line=number, remedy='Write {"text": "…"}.'
