@@ -208,3 +208,29 @@ def test_an_empty_place_is_not_the_one_that_a_person_is_in(cli, place: Path, wor
     answer = cli(*words)
     assert answer.code == 2 and "a place to write to must not be empty" in answer.err
     assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("generate", "", "fish"),
+        ("eval", "", "--data", "good.txt"),
+        ("convert", "", "out"),
+        ("verify", ""),
+        ("model", "show", ""),
+        ("tokenizer", "encode", "", "fish"),
+    ],
+)
+def test_no_name_is_not_the_model_that_a_person_is_in(
+    cli, tiny: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable of a script that was not set."""
+    monkeypatch.chdir(tiny)
+    answer = cli(*words)
+    assert answer.code == 2 and "a model must have a name" in answer.err and not answer.out
+
+
+def test_no_format_is_not_any_format(cli, place: Path) -> None:
+    answer = cli("convert", "model", "out", "--to", "")
+    assert answer.code == 2 and "no such format (got '')" in answer.err
+    assert not (place / "out").exists()

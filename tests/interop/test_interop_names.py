@@ -128,6 +128,31 @@ def test_a_path_object_is_a_path(here: Path) -> None:
         assert "no such checkpoint" in said(Path(name))
 
 
+@pytest.mark.parametrize("scheme", ["", "hf:", "ms:", "pip:", "x/", "/"])
+@pytest.mark.parametrize("part", ["a\0b", "a\ud800b", "\udfff", "a" * 5000])
+def test_what_no_file_can_be_called(here: Path, scheme: str, part: str) -> None:
+    said(f"{scheme}{part}")
+    said(Path(f"{scheme}{part}"))
+
+
+def test_no_name_is_not_the_directory_that_a_person_is_in(here: Path) -> None:
+    checkpoint(here)
+    assert "must have a name" in said("")
+    assert locate(".").resolve() == locate(Path()).resolve() == here
+
+
+def test_a_directory_that_may_not_be_looked_into(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint(here / "m")
+
+    def refused(path: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for look in ("is_file", "iterdir"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, look, refused)
+            assert "can't read: Permission denied" in said("m")
+
+
 def test_an_unknown_prefix(here: Path) -> None:
     message = said("pipp:thing")
     assert "Did you mean 'pip'?" in message

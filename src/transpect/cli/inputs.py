@@ -19,7 +19,7 @@ def tokenizer_place(name: str) -> Path:
         CheckpointError: no such model.
     """
     path = Path(name)
-    if path.exists() or not set(name) & set("/:"):
+    if name and (path.exists() or not set(name) & set("/:")):
         return path  # what is wrong with a path, its reader says
     from transpect.interop import body_of, locate
 

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import CheckpointError
+from transpect.base.files import refuse_pointer
 from transpect.base.gguf import is_gguf
 from transpect.interop import hub, packages
 from transpect.interop.directory import settled
@@ -27,6 +28,8 @@ SCHEMES: Final[Mapping[str, _Scheme]] = {
     "ms": hub.modelscope,
 }
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+_UNPAIRED: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Halves of surrogate pairs, without those that stand for a byte of a name that is not UTF-8."""
 _FORMS: Final = (
     "Give a Hugging Face directory, a run directory that has one, a .gguf file, pip:PACKAGE, or a hub's OWNER/NAME."
 )
@@ -49,8 +52,11 @@ def locate(name: str | Path, *, weights: bool = True, allow_pickle: bool = False
     Raises:
         CheckpointError: there is none; says what is there, and what to do.
     """
-    path = Path(name)
-    local = _local(path)
+    path = _path(name)
+    try:
+        local = _local(path)
+    except OSError as error:
+        raise CheckpointError(f"can't read: {error.strerror}", value=path, remedy="Check it and its rights.") from error
     if local is not None:
         return local
     if isinstance(name, Path):
@@ -63,9 +69,23 @@ def locate(name: str | Path, *, weights: bool = True, allow_pickle: bool = False
     raise _nothing(path)
 
 
+def _path(name: str | Path) -> Path:
+    """A name as a path, though nothing may stand there.
+
+    Raises:
+        CheckpointError: no file can have this name, or it is none.
+    """
+    if name == "":  # a variable that was not set; as a path it would be the working directory
+        raise CheckpointError("a model must have a name", value=name, remedy=f"{_FORMS} A dot is where you are.")
+    if "\0" in str(name) or _UNPAIRED.search(str(name)):
+        raise CheckpointError("no file and no model can have this name", value=str(name), remedy=_FORMS)
+    return Path(name)
+
+
 def _local(path: Path) -> Path | None:
     """What stands at a path of this machine; None where nothing does."""
     if path.is_file():
+        refuse_pointer(path, CheckpointError)
         if is_gguf(path):
             return path
         raise CheckpointError(
