@@ -26,5 +26,5 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path: Path, monk
 
 
 def test_a_directory_is_not_written_over(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"this is a directory.*--out FILE"):
+    with pytest.raises(CheckpointError, match=r"it is a directory.*--out FILE"):
         write_certificate(CERTIFICATE, tmp_path)
