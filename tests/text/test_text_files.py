@@ -46,21 +46,47 @@ def test_named_templates_are_kept(trained: dict[str, Tokenizer], tmp_path: Path)
     assert load_tokenizer(tmp_path).chat_templates == {"default": "from a file", "tool_use": "tools", "rag": "rag"}
 
 
-def test_saving_replaces_whole_files_and_leaves_nothing_else(
-    trained: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("broken", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["mkdir", "open", "replace"])
+@pytest.mark.parametrize("times", range(4))
+def test_all_files_are_saved_or_none(
+    trained: dict[str, Tokenizer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: BaseException,
+    step: str,
+    times: int,
 ) -> None:
-    trained["char"].save(tmp_path)
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    folder = tmp_path / "saved"
+    trained["char"].save(folder)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert sorted(before) == ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+    usual, calls = getattr(Path, step), iter(range(100))
+    expected = TokenizerError if isinstance(broken, OSError) else KeyboardInterrupt
 
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
+    def breaks(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if next(calls) == times:
+            raise broken
+        return usual(self, *args, **kwargs)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
-        with pytest.raises(TokenizerError, match="No space left on device"):
-            trained["wordpiece"].save(tmp_path)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    for target, wanted in ((folder, before), (tmp_path / "new" / "folder", None)):
+        calls = iter(range(100))
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, step, breaks)
+            try:
+                trained["wordpiece"].save(target)
+            except expected:
+                failed = True
+            else:
+                failed = False
+        assert failed == (next(calls) > times)
+        if failed and wanted:
+            assert {file.name: file.read_bytes() for file in target.iterdir()} == wanted
+        elif failed:
+            assert sorted(tmp_path.iterdir()) == [folder]
+        else:
+            assert sorted(file.name for file in target.iterdir()) == sorted(before)
+        trained["char"].save(folder)
 
 
 def test_a_file_is_no_directory_to_save_into(trained: dict[str, Tokenizer], tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def train(
     from transpect.data.sources import source_from_path
     from transpect.text import train_tokenizer
 
+    _check_free(out)
     texts = list(chain.from_iterable(source_from_path(file).texts() for file in files))
     options = {key: parse_scalar(value, f"--{key}") for key, value in ctx.obj}
     tokenizer = train_tokenizer(kind, texts, vocab_size, **options)
@@ -55,6 +56,24 @@ def train(
     sample = texts[:SAMPLE]
     ratio = sum(map(len, sample)) / max(1, sum(map(len, tokenizer.encode_batch(sample))))
     print(tr("cli.tokenizer.saved", path=out, kind=kind, size=f"{tokenizer.vocab_size:,}", ratio=f"{ratio:.2f}"))
+
+
+def _check_free(out: Path) -> None:
+    """Refuse a directory that holds more than an older tokenizer: a model's own would be replaced without asking.
+
+    Raises:
+        TokenizerError: it does.
+    """
+    from transpect.base.errors import TokenizerError
+    from transpect.text.tokenizer import FILES
+
+    others = sorted(path.name for path in out.iterdir() if path.name not in FILES) if out.is_dir() else []
+    if others:
+        raise TokenizerError(
+            "a new tokenizer is saved into a directory that is absent, empty, or holds only an older one",
+            value=f"{out}, with {', '.join(others[:3])}{', …' if len(others) > 3 else ''}",
+            remedy="Name another directory.",
+        )
 
 
 @app.command("encode", cls=Command, help=tr("cli.tokenizer.encode"), epilog=ENCODE)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import tokenizers
@@ -17,6 +19,9 @@ from transpect.text.byte_level import piece_bytes
 
 ROLES: Final = ("bos", "eos", "pad", "unk", "mask", "cls", "sep")
 """What a special token can be for. Each role is held by at most one token."""
+
+FILES: Final = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+"""What :meth:`Tokenizer.save` writes."""
 
 METASPACE: Final = "▁"
 """U+2581, how SentencePiece-like vocabularies spell a space."""
@@ -214,7 +219,8 @@ class Tokenizer:
         """Write ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json`` into a directory.
 
         ``transformers.AutoTokenizer.from_pretrained(directory)`` opens it with equal ids and special tokens. The
-        directory is made where absent; each file is replaced in one step, so no half-written one is ever seen.
+        directory is made where absent. All are written or none: whatever goes wrong, what stood there stands there
+        still, and no half-written file is ever seen.
 
         transformers 5 takes no tokenizer as it is beside a ``config.json`` of some model types (qwen2, phi3,
         modernbert, …): whatever the files say, it rebuilds that model's own kind from the vocabulary.
@@ -234,10 +240,9 @@ class Tokenizer:
         if self.chat_templates:
             config["chat_template"] = _templates_as_json(self.chat_templates)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _replace_file(folder / "special_tokens_map.json", _json(by_name))
-            _replace_file(folder / "tokenizer_config.json", _json(config))
-            _replace_file(folder / "tokenizer.json", self.backend.to_str(pretty=True))
+            _replace_files(
+                folder, dict(zip(FILES, (self.backend.to_str(pretty=True), _json(config), _json(by_name)), strict=True))
+            )
         except OSError as error:
             raise TokenizerError(
                 f"a tokenizer is saved into a directory that can be written ({error.strerror})",
@@ -326,14 +331,42 @@ def _json(value: Mapping[str, Any] | Sequence[Any]) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
-def _replace_file(path: Path, text: str) -> None:
-    """Write beside the file and rename over it, so that a reader sees the old file or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+def _replace_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write all files of a directory or, whatever interrupts it, none; a reader sees each file whole, old or new."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".tokenizer.tmp-", dir=folder) as name:
+            new, old = Path(name, "new"), Path(name, "old")
+            new.mkdir()
+            old.mkdir()
+            for file, text in texts.items():  # what needs room on the disk, before anything is replaced
+                _write(new / file, text)
+                if (folder / file).exists():
+                    shutil.copy2(folder / file, old / file)
+            _take_places(folder, new, old, list(texts))
+    except BaseException:  # Ctrl-C too
+        for place in made:
+            with suppress(OSError):  # not made yet, or somebody else's file is there by now
+                place.rmdir()
+        raise
+
+
+def _take_places(folder: Path, new: Path, old: Path, files: Sequence[str]) -> None:
+    try:
+        for file in files:
+            (new / file).replace(folder / file)
+    except BaseException:
+        for file in files:
+            if (old / file).exists():
+                (old / file).replace(folder / file)
+            elif not (new / file).exists():
+                (folder / file).unlink()
+        raise
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -99,7 +99,10 @@ ROWS: dict[str, Row] = {
         "en": "Set an option of the kind, e.g. --byte_fallback true.",
         "zh": "设置该类型自己的选项，例如 --byte_fallback true。",
     },
-    "cli.tokenizer.out": {"en": "The directory to save in.", "zh": "保存目录。"},
+    "cli.tokenizer.out": {
+        "en": "The directory to save in: absent, empty, or with an older tokenizer and nothing else.",
+        "zh": "保存目录：尚不存在、为空，或只含旧的分词器。",
+    },
     "cli.tokenizer.files": {
         "en": "Data to train on: text files, folders of them, JSONL (field `text`) or TSV.",
         "zh": "训练数据：文本文件、文件夹、JSONL（text 字段）或 TSV。",
