@@ -281,6 +281,34 @@ def test_a_failure_leaves_what_stood_there(broken: Exception, tmp_path: Path, mo
     }
 
 
+@pytest.mark.parametrize("explicit", [True, False])
+def test_ctrl_c_while_recording_is_no_error_of_the_model(
+    explicit: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(*_: object, **__: object) -> None:
+        try:
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as error:
+                raise RuntimeError("step 1 failed") from (error if explicit else None)
+        except RuntimeError as error:
+            raise ValueError("\x1b[96mFailed to export the model\x1b[0m") from error
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(KeyboardInterrupt):
+        write_onnx(Transformer(decoder()), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_recorder_s_message_is_shown_without_its_colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def export(*_: object, **__: object) -> None:
+        raise ValueError("\x1b[1;96mFailed to export\x1b[0m the model\nand more")
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(CheckpointError, match=r"as a graph: Failed to export the model$"):
+        write_onnx(Transformer(decoder()), tmp_path)
+
+
 @pytest.mark.slow
 def test_weights_that_one_file_can_not_hold_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "LIMIT", 1000)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class TranspectError(Exception):
@@ -70,7 +73,7 @@ class GenerationError(TranspectError):
 
 def first_line(error: Exception) -> str:
     """What an error of somebody else's program says first, cut at 200 characters; its type where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    return (_COLOUR.sub("", str(error)).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _short(value: object, limit: int = 120) -> str:

@@ -159,7 +159,18 @@ def _record(graph: Graph, file: Path) -> None:
     except OSError:
         raise
     except Exception as error:
+        if any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error)):  # torch wraps Ctrl-C in its own error
+            raise KeyboardInterrupt from error
         raise CheckpointError(f"torch can't record this model as a graph: {first_line(error)}") from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that it came from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
 
 
 def _forget_the_recording(model: Any) -> None:
