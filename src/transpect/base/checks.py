@@ -6,6 +6,11 @@ import math
 
 from transpect.base.errors import ConfigError
 
+LARGEST = 2**31 - 1
+"""The most that a single size may be: a width, a vocabulary, a context."""
+MANY = 10_000
+"""The most that may be built of one thing: layers, heads, experts."""
+
 
 def at_least(name: str, value: float | None, low: float) -> None:
     """``value`` ≥ ``low``; None passes.
@@ -15,6 +20,29 @@ def at_least(name: str, value: float | None, low: float) -> None:
     """
     if value is not None and not value >= low:
         raise ConfigError(f"{name} must be at least {low}", value=value)
+
+
+def at_most(name: str, value: float | None, high: float) -> None:
+    """``value`` ≤ ``high``; None passes.
+
+    The bounds are far above any model. What exceeds them is a damaged config, which would fill the memory before
+    anything else could refuse it.
+
+    Raises:
+        ConfigError: it is larger, or no number.
+    """
+    if value is not None and not value <= high:
+        raise ConfigError(f"{name} must be at most {high}", value=value, remedy="No model is as large: is it a slip?")
+
+
+def within(name: str, value: int | None, low: int = 1, high: int = LARGEST) -> None:
+    """``low`` ≤ ``value`` ≤ ``high``; None passes.
+
+    Raises:
+        ConfigError: it is not between them.
+    """
+    at_least(name, value, low)
+    at_most(name, value, high)
 
 
 def above(name: str, value: float | None, low: float) -> None:

@@ -20,6 +20,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -287,7 +288,8 @@ def _decode_scalar(hint: Any, data: Any, path: KeyPath) -> Any:
             except ValueError:
                 raise _error(f"{name} must be a number", data, path) from None
         if isinstance(data, int | float) and not isinstance(data, bool) and not math.isnan(data):
-            return float(data)
+            with suppress(OverflowError):  # a whole number of hundreds of digits
+                return float(data)
         raise _error(f"{name} must be a number", data, path)
     if hint is int:
         if isinstance(data, bool) or not isinstance(data, int):

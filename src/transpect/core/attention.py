@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import above, at_least, share
+from transpect.base.checks import MANY, above, share, within
 from transpect.base.errors import ConfigError
 from transpect.core.context import Context
 from transpect.core.kernels import Demands, Kernel, Sdpa
@@ -114,8 +114,8 @@ class AttentionConfig:
     kernel: Kernel = field(default_factory=Sdpa)
 
     def __post_init__(self) -> None:
-        at_least("n_heads", self.n_heads, 1)
-        at_least("head_dim", self.head_dim, 1)
+        within("n_heads", self.n_heads, 1, MANY)
+        within("head_dim", self.head_dim)
         above("soft_cap", self.soft_cap, 0)
         above("scale", self.scale, 0)
         above("clip", self.clip, 0)
@@ -132,6 +132,11 @@ class AttentionConfig:
     def kv_heads(self) -> int:
         """K."""
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+    @property
+    def norms(self) -> int:
+        """How many norms on single heads there are."""
+        return self.n_heads if self.qk_norm is not None and self.qk_norm.over == "each_head" else 1
 
     def width(self, d_model: int) -> int:
         """E.

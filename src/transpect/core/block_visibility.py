@@ -15,9 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transpect.base.checks import at_least
+from transpect.base.checks import within
 from transpect.core.context import Tags
 from transpect.core.visibility import Visibility
+
+MOST_BLOCKS = 1000
+"""The most that a token may see of blocks, at random or to either side; `RandomBlocks.probe` reaches over them all."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class UpTo(Visibility, kind="up_to"):
     length: int
 
     def __post_init__(self) -> None:
-        at_least("UpTo.length", self.length, 1)
+        within("UpTo.length", self.length)
 
     @property
     def reads_length(self) -> bool:
@@ -50,8 +53,8 @@ class Blocks(Visibility, kind="blocks"):
     reach: int = 1
 
     def __post_init__(self) -> None:
-        at_least("Blocks.size", self.size, 1)
-        at_least("Blocks.reach", self.reach, 0)
+        within("Blocks.size", self.size)
+        within("Blocks.reach", self.reach, 0)
 
     @property
     def probe(self) -> tuple[int, ...]:
@@ -69,7 +72,7 @@ class EdgeBlocks(Visibility, kind="edge_blocks"):
     size: int
 
     def __post_init__(self) -> None:
-        at_least("EdgeBlocks.size", self.size, 1)
+        within("EdgeBlocks.size", self.size)
 
     @property
     def reads_length(self) -> bool:
@@ -102,9 +105,9 @@ class RandomBlocks(Visibility, kind="random_blocks"):
     reach: int = 1
 
     def __post_init__(self) -> None:
-        at_least("RandomBlocks.size", self.size, 1)
-        at_least("RandomBlocks.n", self.n, 1)
-        at_least("RandomBlocks.reach", self.reach, 0)
+        within("RandomBlocks.size", self.size)
+        within("RandomBlocks.n", self.n, 1, MOST_BLOCKS)
+        within("RandomBlocks.reach", self.reach, 0, MOST_BLOCKS)
 
     @property
     def probe(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from transpect.base.checks import at_least
+from transpect.base.checks import at_most, within
 from transpect.base.codec import apply_overrides, did_you_mean, from_data, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.embeddings import EmbeddingConfig
@@ -14,6 +14,9 @@ from transpect.core.heads import CausalLM, Head
 from transpect.core.initialization import Initialization, NormalInit
 from transpect.core.kernels import Kernel
 from transpect.core.stack_config import OtherLayers, StackConfig
+
+MOST_NUMBERS = 2**40
+"""The most that one tensor may hold: 4 TiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "d_model", "context_length"):
-            at_least(name, getattr(self, name), 1)
+            within(name, getattr(self, name))
         if not self.towers:
             raise ConfigError("a model needs an encoder, a decoder, or both")
         for name, stack in self.towers.items():
@@ -65,6 +68,24 @@ class ModelConfig:
                     value=f"{name}.steps={[list(step) for step in stack.steps]}",
                     remedy='Remove ("cross",) from steps, or add an encoder.',
                 )
+        self._check_tensors()
+
+    def _check_tensors(self) -> None:
+        """No tensor may hold absurdly many numbers, where each of its sizes is allowed by itself."""
+
+        def check(what: str, numbers: int) -> None:
+            at_most(f"the numbers of a tensor, {what},", numbers, MOST_NUMBERS)
+
+        d, tokens, inner = self.d_model, self.embedding.width(self.d_model), self.embedding.inner_width(self.d_model)
+        check("vocab_size × width of a token", self.vocab_size * tokens)
+        check("width of a token × d_model", tokens * d)
+        for stack in self.towers.values():
+            if stack.positions.embeds:
+                check("context_length × width", self.context_length * inner)
+            for kind in stack.kinds:
+                for attention in (kind.attention, kind.cross or kind.attention):
+                    check("n_heads × head_dim × d_model", attention.n_heads * attention.width(d) * d)
+                check("d_ff × d_model", kind.ffn.width(d) * d)
 
     @property
     def towers(self) -> dict[str, StackConfig]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import at_least, share
+from transpect.base.checks import MANY, share, within
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.norms import Norm
@@ -34,7 +34,7 @@ class Factor:
     early: bool = False
 
     def __post_init__(self) -> None:
-        at_least("Factor.width", self.width, 1)
+        within("Factor.width", self.width)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class EmbeddingConfig:
     factor: Factor | None = None
 
     def __post_init__(self) -> None:
-        at_least("token_types", self.token_types, 0)
+        within("token_types", self.token_types, 0, MANY)
         share("dropout", self.dropout)
 
     @property

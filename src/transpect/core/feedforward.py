@@ -13,7 +13,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
-from transpect.base.checks import at_least, share
+from transpect.base.checks import share, within
 from transpect.base.codec import Variant
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "relu2", "tanh"]
@@ -36,6 +36,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class FeedForward(Variant):
     """A feed-forward branch with its options."""
+
+    @property
+    def parts(self) -> int:
+        """How many feed-forwards it is made of."""
+        return 1
+
+    def width(self, d_model: int) -> int:
+        """F, of each of them."""
+        raise AssertionError("abstract")
 
     def resolved(self, d_model: int) -> FeedForward:
         """The same with its widths spelled out for a model of width D."""
@@ -61,7 +70,7 @@ class Mlp(FeedForward, kind="mlp"):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least("d_ff", self.d_ff, 1)
+        within("d_ff", self.d_ff)
         share("dropout", self.dropout)
 
     def width(self, d_model: int) -> int:
@@ -90,7 +99,7 @@ class Glu(FeedForward, kind="glu"):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least("d_ff", self.d_ff, 1)
+        within("d_ff", self.d_ff)
         share("dropout", self.dropout)
 
     def width(self, d_model: int) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from transpect.base.checks import above, at_least, share
+from transpect.base.checks import above, share, within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
@@ -24,6 +24,9 @@ from transpect.core.norms import LayerNorm, Norm
 from transpect.core.recording import recording
 
 Pool = Literal["first", "last", "mean"]
+
+MOST_CLASSES = 2**24
+"""A config.json spells a name for each of them."""
 
 
 class Head(Variant):
@@ -119,7 +122,7 @@ class SequenceClass(Head, kind="sequence_class"):
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        at_least("n_classes", self.n_classes, 1)
+        within("n_classes", self.n_classes, 1, MOST_CLASSES)
         share("dropout", self.dropout)
 
     def build(self, size: Sizes) -> nn.Module:
@@ -140,7 +143,7 @@ class TokenClass(Head, kind="token_class"):
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        at_least("n_classes", self.n_classes, 1)
+        within("n_classes", self.n_classes, 1, MOST_CLASSES)
         share("dropout", self.dropout)
 
     def build(self, size: Sizes) -> nn.Module:

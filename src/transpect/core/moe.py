@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import at_least
+from transpect.base.checks import MANY, within
 from transpect.base.errors import ConfigError
 from transpect.core.attention import Pass
 from transpect.core.context import Tags
@@ -39,10 +39,17 @@ class Moe(FeedForward, kind="moe"):
     ffn: FeedForward = field(default_factory=Glu)
 
     def __post_init__(self) -> None:
-        at_least("Moe.active", self.active, 1)
-        at_least("Moe.experts", self.experts, self.active)
+        within("Moe.active", self.active, 1, MANY)
+        within("Moe.experts", self.experts, self.active, MANY)
         if isinstance(self.ffn, Moe):
             raise ConfigError("an expert can't be a mixture of experts itself", value=self.ffn.kind)
+
+    @property
+    def parts(self) -> int:
+        return self.experts
+
+    def width(self, d_model: int) -> int:
+        return self.ffn.width(d_model)
 
     def resolved(self, d_model: int) -> Moe:
         return replace(self, ffn=self.ffn.resolved(d_model))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from transpect.base.checks import at_least, share
+from transpect.base.checks import MANY, at_most, share, within
 from transpect.base.errors import ConfigError
 from transpect.core.attention import AttentionConfig
 from transpect.core.feedforward import FeedForward, Mlp
@@ -19,6 +19,9 @@ Steps = tuple[tuple[str, ...], ...]
 
 BRANCHES = ("self", "cross", "ffn")
 """What may stand in a step; `blocks` builds each."""
+
+MOST_PARTS = 20 * MANY
+"""The most experts, or norms of single heads, that all layers may have together."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class StackConfig:
     n_unique: int | None = None
 
     def __post_init__(self) -> None:
-        at_least("n_layers", self.n_layers, 1)
+        within("n_layers", self.n_layers, 1, MANY)
         share("dropout", self.dropout)
         branches = [branch for step in self.steps for branch in step]
         unknown = [branch for branch in branches if branch not in BRANCHES]
@@ -108,7 +111,9 @@ class StackConfig:
         self._check_layers()
 
     def _check_layers(self) -> None:
-        at_least("n_unique", self.n_unique, 1)
+        within("n_unique", self.n_unique, 1, MANY)
+        for what, parts in (("experts", self.ffn.parts), ("norms of a layer's heads", self.attention.norms)):
+            at_most(f"n_layers times the {what}", self.n_layers * parts, MOST_PARTS)
         named = [layer for other in self.others for layer in other.at]
         wrong = sorted(layer for layer in named if not 0 <= layer < self.n_layers)
         if wrong or len(set(named)) != len(named):

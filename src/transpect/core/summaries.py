@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import at_least
+from transpect.base.checks import within
 from transpect.base.errors import ConfigError, MaskError
 from transpect.core.context import NO_CACHE, NO_MEMORY, Context, Tags
 from transpect.core.norms import Norm, RMSNorm
@@ -34,7 +34,7 @@ class Summaries:
     norm: Norm = field(default_factory=RMSNorm)
 
     def __post_init__(self) -> None:
-        at_least("Summaries.size", self.size, 1)
+        within("Summaries.size", self.size)
 
 
 class NoSummaries(nn.Module):

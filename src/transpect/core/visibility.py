@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from transpect.base.checks import LARGEST, at_most
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError, MaskError
 from transpect.core.context import Tags
@@ -108,6 +109,7 @@ class Window(Visibility, kind="window"):
     both_ways: bool = False
 
     def __post_init__(self) -> None:
+        at_most("Window.width", self.width, LARGEST)
         if self.width < 1:
             raise ConfigError("Window.width must be at least 1: a query sees itself", value=self.width)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from transpect.base.checks import at_least
+from transpect.base.checks import within
 from transpect.base.errors import ContextLengthError
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Position, PositionModule, row
@@ -25,7 +25,7 @@ class Learned(Position, kind="learned"):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        at_least("Learned.offset", self.offset, 0)
+        within("Learned.offset", self.offset, 0)
 
     @property
     def embeds(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transpect.base.checks import above, at_least
+from transpect.base.checks import above, within
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.positions.rope import RopeScaling, inverse_frequencies
@@ -37,7 +37,7 @@ class LongRope(RopeScaling, kind="longrope"):
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        at_least("LongRope.original_length", self.original_length, 2)
+        within("LongRope.original_length", self.original_length, 2)
         above("LongRope.factor", self.factor, 0)
         above("LongRope.attention_factor", self.attention_factor, 0)
         for name, divisors in (("short", self.short), ("long", self.long)):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from transpect.base.checks import at_least
+from transpect.base.checks import within
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation
@@ -40,9 +40,9 @@ class RepeatedBlock(Position, kind="repeated_block"):
     inner: Position = field(default_factory=Learned)
 
     def __post_init__(self) -> None:
-        at_least("RepeatedBlock.size", self.size, 1)
-        at_least("RepeatedBlock.times", self.times, 1)
-        at_least("RepeatedBlock.above", self.above, 0)
+        within("RepeatedBlock.size", self.size)
+        within("RepeatedBlock.times", self.times)
+        within("RepeatedBlock.above", self.above, 0)
 
     @property
     def embeds(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from transpect.base.checks import above, at_least
+from transpect.base.checks import above, at_least, within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
@@ -88,7 +88,7 @@ class DynamicNTK(RopeScaling, kind="dynamic"):
 
     def __post_init__(self) -> None:
         at_least("DynamicNTK.factor", self.factor, 1)
-        at_least("DynamicNTK.original_length", self.original_length, 1)
+        within("DynamicNTK.original_length", self.original_length)
 
     @property
     def of_each_pass(self) -> bool:
@@ -133,7 +133,7 @@ class Yarn(RopeScaling, kind="yarn"):
 
     def __post_init__(self) -> None:
         at_least("Yarn.factor", self.factor, 1)
-        at_least("Yarn.original_length", self.original_length, 1)
+        within("Yarn.original_length", self.original_length)
         above("Yarn.beta_slow", self.beta_slow, 0)
         above("Yarn.beta_fast", self.beta_fast, self.beta_slow)
 
@@ -171,7 +171,7 @@ class Llama3Scaling(RopeScaling, kind="llama3"):
         above("Llama3Scaling.factor", self.factor, 0)
         above("Llama3Scaling.low_freq_factor", self.low_freq_factor, 0)
         above("Llama3Scaling.high_freq_factor", self.high_freq_factor, self.low_freq_factor)
-        at_least("Llama3Scaling.original_length", self.original_length, 1)
+        within("Llama3Scaling.original_length", self.original_length)
 
     def frequencies(self, theta: float, rotated: int, horizon: Tensor) -> Tensor:
         plain = inverse_frequencies(theta, rotated)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transpect.base.checks import above, at_least
+from transpect.base.checks import above, within
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Position, PositionModule, row
@@ -33,7 +33,7 @@ class Sinusoidal(Position, kind="sinusoidal"):
 
     def __post_init__(self) -> None:
         above("Sinusoidal.base", self.base, 1)
-        at_least("Sinusoidal.offset", self.offset, 0)
+        within("Sinusoidal.offset", self.offset, 0)
 
     @property
     def embeds(self) -> bool:

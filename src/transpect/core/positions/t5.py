@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import above, at_least
+from transpect.base.checks import LARGEST, above, at_least, at_most
 from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, distances
@@ -31,6 +31,10 @@ class T5Buckets(Position, kind="t5"):
     max_distance: int = 128
     per_layer: bool = False
     of_blocks: bool = False
+
+    def __post_init__(self) -> None:
+        at_most("T5Buckets.buckets", self.buckets, LARGEST)
+        at_most("T5Buckets.max_distance", self.max_distance, LARGEST)
 
     def build(self, dims: Dims) -> PositionModule:
         exact = self.buckets // (4 if dims.looks_ahead else 2)
