@@ -234,9 +234,13 @@ class Hub:
     def __init__(self) -> None:
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.asked: list[str] = []
+        self.instead: Callable[[str], tuple[int, dict[str, str], bytes] | None] = lambda path: None
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
         self.asked.append(path)
+        instead = self.instead(path)
+        if instead is not None:
+            return instead
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"]:
             name = "/".join(parts[2:4])
@@ -288,7 +292,7 @@ def hub(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(here / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -334,6 +338,115 @@ def test_a_model_that_the_hub_does_not_have(hub: Hub) -> None:
     message = said("some/mode")
     assert "no model of this name on http://127.0.0.1" in message
     assert "no such path here" in message
+
+
+PORTAL = b"<!DOCTYPE html><title>Log in</title>"
+INFO: dict[str, Any] = {"id": "some/model", "sha": COMMIT, "siblings": [{"rfilename": "config.json"}]}
+
+
+@pytest.mark.parametrize("part", ["api/models/some/model", "/tree/", "/resolve/"])
+@pytest.mark.parametrize(
+    "body",
+    [PORTAL, b"", b"[]", b"null", b"3", b'"x"', b"[" * 100_000, b"[null]", b"[{}]", b'{"siblings": [3]}', b"\xff"],
+    ids=lambda body: body[:12].decode("latin-1"),
+)
+def test_a_hub_that_answers_nonsense(hub: Hub, part: str, body: bytes) -> None:
+    """Something between us and it may answer in its place, at any time."""
+    hub.repositories["some/model"] = {"config.json": b"{}", "model.safetensors": HEADER}
+    hub.instead = lambda path: (200, {"Content-Type": "text/html"}, body) if part in path else None
+    if "resolve" in part:  # a file is what was answered, unless its headers are not a hub's
+        said("some/model")
+        return
+    message = said("some/model")
+    assert "hub" in message or "http://127.0.0.1" in message
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        *({"sha": sha} for sha in (None, 3, "", "main", "../../x", COMMIT[:-1], COMMIT.upper()[:-1] + "G", [COMMIT])),
+        *({"siblings": siblings} for siblings in (3, "x", [3], [None], [{}], {"a": 1})),
+        *(
+            {"siblings": [*INFO["siblings"], {"rfilename": name}]}
+            for name in ("../x", "a/../../x", "/etc/x", "..", "./x", "a//b", "a\\..\\x", "a\0b", 3, None, "")
+        ),
+    ],
+    ids=str,
+)
+def test_a_hub_that_lies_about_a_model(hub: Hub, here: Path, lie: dict[str, Any]) -> None:
+    hub.repositories["some/model"] = {"config.json": b"{}", "model.safetensors": HEADER}
+    told = json.dumps({**INFO, **lie}).encode()
+    hub.instead = lambda path: (200, {}, told) if path.startswith("/api/models/some/model") else None
+    for weights in (True, False):
+        said("some/model", weights=weights)
+    assert not hub.downloaded
+    assert [entry.name for entry in here.iterdir()] in ([], ["cache"])
+
+
+@pytest.mark.parametrize("commit", ["../../../x", "main", "", "a/b"])
+def test_a_file_whose_commit_is_none(hub: Hub, here: Path, commit: str) -> None:
+    hub.repositories["some/model"] = {"config.json": b"{}", "model.safetensors": HEADER}
+    tag = {"ETag": '"x"', "X-Repo-Commit": commit}
+    hub.instead = lambda path: (200, tag, b"{}") if "/resolve/" in path else None
+    hub.repositories["some/file"] = {"m.gguf": HEADER}
+    for name in ("some/model", "hf:some/file/m.gguf"):
+        said(name)
+        said(name, weights=False)
+    assert [entry.name for entry in here.iterdir()] == ["cache"]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 429])
+def test_a_hub_in_trouble_is_not_one_without_the_model(hub: Hub, status: int) -> None:
+    hub.repositories["some/model"] = {"config.json": b"{}", "model.safetensors": HEADER}
+    place = locate("some/model")
+    hub.instead = lambda path: (status, {}, b"")
+    message = said("some/other")
+    assert "no model of this name" not in message
+    assert str(status) in message
+    with pytest.warns(UserWarning, match="from the cache"):
+        assert locate("some/model") == place
+
+
+@pytest.mark.parametrize("scheme", ["hf:", "ms:", ""])
+@pytest.mark.parametrize("rest", ["@../../x", "@..", "@.", "@a/../b", "@/a", "@a//b", "@a/", "/../x", "/..gguf/x"])
+def test_no_part_of_a_name_leads_elsewhere(hub: Hub, here: Path, scheme: str, rest: str) -> None:
+    said(f"{scheme}some/model{rest}")
+    said(f"{scheme}../model")
+    assert not hub.asked
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("revision", ["main", "refs/pr/1", "v1.0.2", ".x", "..x", COMMIT])
+def test_a_revision_may_have_dots_and_slashes(hub: Hub, revision: str) -> None:
+    hub.repositories["some/model"] = {"config.json": b"{}", "model.safetensors": HEADER}
+    locate(f"some/model@{revision}")
+
+
+@pytest.mark.parametrize("name", ["hf:mode", "hf:some/mode", "some/mode", "some/mode@v1", "hf:some/mode@v1"])
+def test_a_name_is_told_as_it_was_typed(hub: Hub, name: str) -> None:
+    assert f"(got {name!r})" in said(name)
+    hub.instead = lambda path: (500, {}, b"")
+    assert f"(got {name!r})" in said(name)
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("https://huggingface.co/some/model", "hf:some/model"),
+        ("http://huggingface.co/some/model/", "hf:some/model"),
+        ("huggingface.co/some/model", "hf:some/model"),
+        ("hf.co/some", "hf:OWNER/NAME"),
+        ("https://huggingface.co/some/model/tree/v2", "hf:some/model@v2"),
+        ("https://huggingface.co/some/model/blob/main/m-q4.gguf", "hf:some/model/m-q4.gguf"),
+        ("https://huggingface.co/some/model/resolve/main/m-q4.gguf?download=true", "hf:some/model/m-q4.gguf"),
+        ("https://hf-mirror.com/some/model?x=y", "hf:some/model"),
+        ("https://www.modelscope.cn/models/some/model/summary", "ms:some/model"),
+        ("https://huggingface.co", "hf:OWNER/NAME"),
+    ],
+)
+def test_an_address_is_answered_with_the_name(hub: Hub, address: str, name: str) -> None:
+    assert f"Write {name}." in said(address)
+    assert not hub.asked
 
 
 def test_pickled_weights_of_a_hub_only_where_they_are_asked_for(hub: Hub) -> None:

@@ -71,7 +71,7 @@ class GenerationError(TranspectError):
     """A generation parameter outside its range."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error of somebody else's program says first, cut at 200 characters; its type where it says nothing."""
     return (_COLOUR.sub("", str(error)).strip().splitlines() or [type(error).__name__])[0][:200]
 

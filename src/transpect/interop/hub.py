@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -37,16 +38,31 @@ HEAVY: Final = (*SAFETENSORS, "*.gguf")
 PICKLED: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
 PATIENCE: Final = 10.0
 """Seconds until a hub counts as one that can't be reached."""
-_ID: Final = re.compile(r"(?P<id>[\w.-]+(/[\w.-]+)?)(/(?P<file>[\w.-]+\.gguf))?(@(?P<revision>[\w./-]+))?")
+_PART: Final = r"(?!\.{1,2}(?:[/@]|$))[\w.-]+"  # never . or .., which lead elsewhere
+_ID: Final = re.compile(
+    rf"(?P<id>{_PART}(/{_PART})?)(/(?P<file>{_PART}\.gguf))?(@(?P<revision>{_PART}(/{_PART})*))?", re.ASCII
+)
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_NONSENSE: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What the client raises where an answer is not what a hub says: it takes JSON of a certain form for granted."""
+_BUSY: Final = (408, 429)
 
 
-def huggingface(name: str, *, weights: bool, allow_pickle: bool) -> Path:
+def huggingface(name: str, *, weights: bool, allow_pickle: bool, typed: str | None = None) -> Path:
     """Download ``OWNER/NAME[/FILE.gguf][@REVISION]`` from the Hugging Face hub, or from ``HF_ENDPOINT``.
 
-    Where the hub can't be reached, what an earlier download left in its cache is taken, with a warning.
+    Where the hub can't be reached, or something else answers in its place (a network that wants a log-in first, say),
+    what an earlier download left in its cache is taken, with a warning.
+
+    Args:
+        name: of the model, without a prefix.
+        weights: see `locate`.
+        allow_pickle: see `locate`.
+        typed: what an error names; None is the name with ``hf:``.
 
     Raises:
-        CheckpointError: no such model, nothing in it that can be loaded, or no connection.
+        CheckpointError: no such model, nothing in it that can be loaded, no connection, or an answer that makes no
+            sense or would lead out of the cache.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.constants import HF_HUB_OFFLINE
@@ -54,7 +70,8 @@ def huggingface(name: str, *, weights: bool, allow_pickle: bool) -> Path:
 
     # the errors of the client below it, which is another one in every version
     no_answer = cast(type[Exception], HfHubHTTPError.__mro__[1])
-    model, file, revision = _parse(name, "hf")
+    typed = f"hf:{name}" if typed is None else typed
+    model, file, revision = _parse(name, typed)
     endpoint = os.environ.get("HF_ENDPOINT") or None
     where = endpoint or "the Hugging Face hub"
     # of a cache, whatever of these it holds
@@ -64,29 +81,37 @@ def huggingface(name: str, *, weights: bool, allow_pickle: bool) -> Path:
         if not HF_HUB_OFFLINE:
             # one question, without the client's waits and repetitions where nobody answers
             found = HfApi(endpoint=endpoint).model_info(model, revision=revision, timeout=PATIENCE)
-            files = [file.rfilename for file in found.siblings or ()]
-            wanted = choose(files, file, weights=weights, allow_pickle=allow_pickle)
+            files = [sibling.rfilename for sibling in found.siblings or ()]
+            _check_answer(where, found.sha, files)
+            chosen = choose(files, file, weights=weights, allow_pickle=allow_pickle)
+            wanted = [glob.escape(name) for name in chosen]
     except (HFValidationError, HfHubHTTPError) as error:
-        raise CheckpointError(
-            f"no model of this name on {where}, and no such path here: {first_line(error)}",
-            value=name,
-            remedy="Check the name. A model with restricted access needs `hf auth login` first.",
-        ) from error
-    except (no_answer, OSError) as error:
+        status = _status(error)
+        if status is None or (status < 500 and status not in _BUSY):
+            raise CheckpointError(
+                f"no model of this name on {where}, and no such path here: {first_line(error)}",
+                value=typed,
+                remedy="Check the name. A model with restricted access needs `hf auth login` first.",
+            ) from error
+        unreachable = error
+    except (no_answer, OSError, *_NONSENSE) as error:
         unreachable = error
     cached_only = HF_HUB_OFFLINE or unreachable is not None
     try:
         folder = snapshot_download(
             model, revision=revision, allow_patterns=wanted, endpoint=endpoint, local_files_only=cached_only
         )
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, no_answer, OSError) as error:
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, no_answer, OSError, *_NONSENSE) as error:
+        absent = isinstance(error, LocalEntryNotFoundError)  # in the cache: why it is looked for there is the reason
+        reason = unreachable or (absent and error.__cause__) or error
         raise CheckpointError(
-            f"no such path here, and {where} can't be reached: {first_line(unreachable or error)}",
-            value=name,
+            f"no such path here, and {where} {_trouble(reason)}",
+            value=typed,
             remedy="Check the path and the connection; HF_ENDPOINT names another hub, and ms:OWNER/NAME is ModelScope.",
         ) from error
+    _check_answer(where, Path(folder).name, ())
     if unreachable is not None:
-        warnings.warn(f"{where} can't be reached; taking {model} from the cache", stacklevel=2)
+        warnings.warn(f"{where} {_trouble(unreachable)}; taking {model} from the cache", stacklevel=2)
     return _chosen(Path(folder), file, weights)
 
 
@@ -96,7 +121,7 @@ def modelscope(name: str, *, weights: bool, allow_pickle: bool) -> Path:
     Raises:
         CheckpointError: the package is absent, or it could not download the model.
     """
-    model, file, revision = _parse(name, "ms")
+    model, file, revision = _parse(name, f"ms:{name}")
     try:
         from modelscope import snapshot_download  # type: ignore[import-not-found]
     except ImportError as error:
@@ -104,8 +129,10 @@ def modelscope(name: str, *, weights: bool, allow_pickle: bool) -> Path:
             "ms: needs the package modelscope", value=f"ms:{name}", remedy="Install it: pip install modelscope."
         ) from error
     patterns = [*DESCRIPTION]
-    if weights:
-        patterns += [file] if file else [*SAFETENSORS, *(PICKLED if allow_pickle else ())]
+    if file is not None:
+        patterns.append(file)
+    elif weights:
+        patterns += [*SAFETENSORS, *(PICKLED if allow_pickle else ())]
     try:
         folder = snapshot_download(model, revision=revision, allow_patterns=patterns)
     except Exception as error:  # the package has no tree of errors of its own
@@ -150,17 +177,53 @@ def choose(files: Collection[str], file: str | None, *, weights: bool, allow_pic
     )
 
 
-def _parse(name: str, scheme: str) -> tuple[str, str | None, str | None]:
+def _check_answer(where: str, commit: object, files: Iterable[object]) -> None:
+    """Names that become places in the cache stay below it."""
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise CheckpointError(
+            f"{where} must name a commit, which is 40 hexadecimal digits", value=str(commit), remedy=_UNTRUE
+        )
+    for file in files:
+        plain = isinstance(file, str) and not set(file) & set("\\\0")
+        if not plain or not {"", ".", ".."}.isdisjoint(str(file).split("/")):
+            raise CheckpointError(
+                f"a file of a repository must lie in it; {where} names one that does not",
+                value=file,
+                remedy=_UNTRUE,
+            )
+
+
+_UNTRUE: Final = "Check HF_ENDPOINT and the connection: is this a hub that you trust?"
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that a server answered with; None where it is no answer."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _trouble(error: BaseException) -> str:
+    """What is the matter with a hub that was asked in vain."""
+    said = first_line(error)
+    if _status(error) is not None:
+        return f"answers with an error: {said}"
+    if isinstance(error, _NONSENSE):
+        return f"does not answer as a hub does: {said}"
+    return f"can't be reached: {said}"
+
+
+def _parse(name: str, typed: str) -> tuple[str, str | None, str | None]:
     match = _ID.fullmatch(name)
     if match is None:
         raise CheckpointError(
-            "a model of a hub is OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME/FILE.gguf", value=f"{scheme}:{name}"
+            "a model of a hub is OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME/FILE.gguf", value=typed
         )
     return match["id"], match["file"], match["revision"]
 
 
 def _chosen(folder: Path, file: str | None, weights: bool) -> Path:
     """What of a download is the checkpoint."""
+    if not (folder if file is None else folder / file).exists():  # the client keeps what a hub sends where the hub says
+        raise CheckpointError("nothing of this model came to the place where it belongs", value=folder, remedy=_UNTRUE)
     if file is not None:
         return folder / file
     found = checkpoint_in(folder)

@@ -28,6 +28,11 @@ SCHEMES: Final[Mapping[str, _Scheme]] = {
     "ms": hub.modelscope,
 }
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+_ADDRESS: Final = re.compile(
+    r"(?P<host>https?://[^/]*|(www\.)?(huggingface\.co|hf\.co|modelscope\.cn))(/(models/)?"
+    r"((?P<id>[\w.-]+/[\w.-]+)(/(tree|blob|resolve)/(?P<revision>[\w.-]+)(/(?P<file>[\w.-]+\.gguf))?)?)?.*)?",
+    re.IGNORECASE | re.DOTALL,
+)
 _UNPAIRED: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Halves of surrogate pairs, without those that stand for a byte of a name that is not UTF-8."""
 _FORMS: Final = (
@@ -61,11 +66,14 @@ def locate(name: str | Path, *, weights: bool = True, allow_pickle: bool = False
         return local
     if isinstance(name, Path):
         raise _nothing(path)
+    address = _ADDRESS.fullmatch(name)
+    if address:
+        raise CheckpointError("a model is given by its name, not by an address", value=name, remedy=_instead(address))
     scheme, colon, rest = name.partition(":")
     if colon and scheme in SCHEMES:
         return SCHEMES[scheme](rest, weights=weights, allow_pickle=allow_pickle)
     if _HUB_ID.fullmatch(name) and path.suffix.lower() != ".gguf" and not Path(path.parts[0]).is_dir():
-        return hub.huggingface(name, weights=weights, allow_pickle=allow_pickle)
+        return hub.huggingface(name, weights=weights, allow_pickle=allow_pickle, typed=name)
     raise _nothing(path)
 
 
@@ -104,6 +112,15 @@ def _local(path: Path) -> Path | None:
         value=path,
         remedy=f"{found_in(path)} {_FORMS}".strip(),
     )
+
+
+def _instead(address: re.Match[str]) -> str:
+    """The name for an address of a hub's page."""
+    scheme = "ms" if "modelscope" in address["host"].lower() else "hf"
+    name = address["id"] or "OWNER/NAME"
+    file = f"/{address['file']}" if address["file"] else ""
+    revision = f"@{address['revision']}" if address["revision"] not in (None, "main", "master") else ""
+    return f"Write {scheme}:{name}{file}{revision}."
 
 
 def _nothing(path: Path) -> CheckpointError:
