@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from transpect.base.errors import TokenizerError
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
+from transpect.text.tokenizer import ROLES
 
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
@@ -160,6 +162,35 @@ def test_a_role_of_an_ordinary_or_new_token_makes_it_special(trained: dict[str, 
     assert (opened.cls_id, opened.vocab_size) == (size, size + 1)
     assert opened.sep_id == trained["char"].token_to_id("猫")
     assert opened.decode(opened.encode("小<new>猫"), skip_special_tokens=True) == "小"
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("spelled", ["<nope>", {"content": "<nope>", "lstrip": False}], ids=str)
+def test_a_role_whose_token_is_not_in_the_vocabulary_is_told(
+    role: str, legacy: bool, spelled: Any, trained: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    said = {"tokenizer_config": {f"{role}_token": spelled}}
+    if legacy:
+        (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\na\n", encoding="utf-8")
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(said["tokenizer_config"]), encoding="utf-8")
+    else:
+        write(tmp_path, trained["char"], **said)
+    if legacy and role in ("unk", "cls", "sep"):  # without which no WordPiece works
+        with pytest.raises(TokenizerError, match=f"must have its {role} token .*<nope>"):
+            load_tokenizer(tmp_path)
+        return
+    with pytest.warns(UserWarning, match=f"{role}_token '<nope>'") as told:
+        opened = load_tokenizer(tmp_path)
+    assert len(told) == 1 and opened.special_tokens[role] == "<nope>"
+
+
+def test_roles_that_are_in_the_vocabulary_are_no_news(trained: dict[str, Tokenizer], tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind, tokenizer in trained.items():
+            tokenizer.save(tmp_path / kind)
+            assert load_tokenizer(tmp_path / kind).special_tokens == tokenizer.special_tokens
 
 
 def test_truncation_and_padding_in_the_file_are_off(trained: dict[str, Tokenizer], tmp_path: Path) -> None:

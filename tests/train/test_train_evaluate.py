@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from transpect.base.errors import ConfigError, DataError
 from transpect.core import Transformer, override
 from transpect.data.batch import IGNORE
 from transpect.data.documents import Document, Listed
-from transpect.data.objectives import Causal, Masked
+from transpect.data.objectives import Causal, Masked, Objective, Seq2Seq
 from transpect.text import Tokenizer, train_tokenizer
 from transpect.train import Evaluation, Recipe, evaluate, evaluate_documents, loss
 from transpect.train.evaluate import adapted, evaluate_pass, evaluating
@@ -174,8 +175,19 @@ def test_refuses_what_can_not_be_measured(job: Callable[[str], Job], tmp_path: P
     documents = Listed([Document("ab")])
     with pytest.raises(ConfigError, match="needs a model of kind encoder"):
         evaluate_documents(built.model, built.tokenizer, documents, objective=Masked())
-    with pytest.raises(ConfigError, match="context"):
+    with pytest.raises(ConfigError, match=f"context of .*Lower seq_len to {built.config.context_length}"):
         evaluate_documents(built.model, built.tokenizer, documents, seq_len=999)
     larger: Tokenizer = train_tokenizer("byte-bpe", ["ab"], 300)
-    with pytest.raises(ConfigError, match="vocab_size"):
+    with pytest.raises(ConfigError, match=r"tokenizer is another model's.*at most 9 ids"):
         evaluate_documents(Transformer(override(built.config, [("vocab_size", 9)])), larger, documents)
+
+
+@pytest.mark.parametrize("objective", [Causal(), Masked(), Seq2Seq()], ids=lambda objective: objective.kind)
+def test_no_remedy_is_to_set_what_a_finished_model_has(objective: Objective, job: Callable[[str], Job]) -> None:
+    built = job("causal")
+    larger: Tokenizer = train_tokenizer("byte-bpe", ["ab"], 300)
+    small = Transformer(override(built.config, [("vocab_size", 9)]))
+    for model, tokenizer, length in ((small, larger, 8), (built.model, built.tokenizer, 999)):
+        with pytest.raises(ConfigError) as error:
+            evaluate_documents(model, tokenizer, Listed([Document("ab")]), objective=objective, seq_len=length)
+        assert error.value.remedy and not re.search(r"model\.|data\.|preset", error.value.remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     The roles of special tokens come from ``tokenizer_config.json`` and ``special_tokens_map.json`` beside the file, as
     ``transformers`` reads them; then from the model's ``config.json``; from convention (:data:`USUAL_TOKENS`) where
     none of these says a word.
+
+    Warns:
+        UserWarning: a token that holds a role is not in the vocabulary.
 
     Raises:
         TokenizerError: nothing there, or nothing that is a tokenizer; the message says what was found and what to do.
@@ -100,9 +104,11 @@ def _load_json(path: Path) -> Tokenizer:
             remedy="Save it again, or upgrade tokenizers.",
         ) from error
     config = _read_beside(path, "tokenizer_config.json")
+    roles = _roles(path, backend, config)
+    _warn_of_new(roles, backend, path)
     return Tokenizer(
         backend,
-        _roles(path, backend, config),
+        roles,
         chat_templates=_chat_templates(path.parent, config),
         extra_config={key: config[key] for key in _KEPT if key in config},
     )
@@ -132,6 +138,7 @@ def _load_vocabulary(path: Path) -> Tokenizer:
     found = load_legacy(file, config)
     said = _roles(file, found.backend, config)
     named = {role for role in ROLES if f"{role}_token" in config}
+    _warn_of_new(said, found.backend, file)
     return Tokenizer(
         found.backend,
         {**{role: token for role, token in found.roles.items() if role not in named}, **said},
@@ -172,6 +179,21 @@ def _roles(path: Path, backend: tokenizers.Tokenizer, config: Mapping[str, Any])
         return roles
     special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     return {role: usual for role, names in USUAL_TOKENS.items() for usual in names if usual in special}
+
+
+def _warn_of_new(roles: Mapping[str, str], backend: tokenizers.Tokenizer, path: Path) -> None:
+    """Say which tokens are new with their roles. They are added, as in transformers, and a model has no rows for them.
+
+    Warns:
+        UserWarning: there are some.
+    """
+    new = [f"{role}_token {token!r}" for role, token in roles.items() if backend.token_to_id(token) is None]
+    if new:
+        warnings.warn(
+            f"{path.parent}: the vocabulary has no {', '.join(new)}, though the files beside it say so: added with ids "
+            "of their own, which the model may have no rows for. Mend tokenizer_config.json if that is a slip",
+            stacklevel=4,
+        )
 
 
 def _content(token: Any, path: Path, key: str) -> str | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from transpect.base.errors import DataError
+from transpect.base.errors import ConfigError, DataError
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.data.documents import Documents
@@ -140,9 +140,24 @@ def evaluate_documents(
     check_head(model)
     length = model.config.context_length if seq_len is None else seq_len
     chosen = OBJECTIVES[model.config.kind]() if objective is None else objective
-    chosen.check(model.config, tokenizer, length)
+    try:
+        chosen.check(model.config, tokenizer, length)
+    except ConfigError as error:  # whose remedies are for a recipe: of a finished model nothing can be set
+        error.remedy = _remedy(model, tokenizer, length)
+        raise
     batches = Batches(documents, chosen, tokenizer, batch_size=batch_size, seq_len=length)
     return evaluate_pass(adapted(model, chosen), batches, chosen)
+
+
+def _remedy(model: Transformer, tokenizer: Tokenizer, length: int) -> str:
+    if model.config.vocab_size < tokenizer.vocab_size:
+        return (
+            "The tokenizer is another model's, or has tokens that were added to it alone: give the model its own, "
+            f"of at most {model.config.vocab_size} ids."
+        )
+    if length > model.config.context_length:
+        return f"Lower seq_len to {model.config.context_length}."
+    return "Evaluate a model that fits the objective, or choose an objective that fits the model."
 
 
 def adapted(model: Transformer, objective: Objective) -> Transformer:
