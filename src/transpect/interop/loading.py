@@ -108,7 +108,7 @@ class _Names:
         candidates = [theirs, *stand_ins]
         for old, new in self._old:
             candidates += [name.removesuffix(new) + old for name in candidates if name.endswith(new)]
-        return next((name for name in candidates if name in self._weights), None)
+        return next((name for name in candidates if name in self._weights.shapes), None)
 
     def unexpected(self, used: Mapping[str, str]) -> list[str]:
         """Tensors that no row reads, except void ones and equal copies.
@@ -175,13 +175,15 @@ def _usable(part: Tensor, whole: Tensor) -> bool:
 
 
 def _copied(part: Tensor, dtype: torch.dtype, device: torch.device, buffer: Buffer) -> Tensor:
-    """A contiguous tensor of its own.
+    """A tensor of its own without gaps; what may stay transposed does (see `_usable`).
 
-    A transposed matrix is first brought to where torch turns it over block by block, which is several times faster
-    than one number after another: the same dtype, and rows without gaps.
+    A transposed matrix that is turned over is first brought to where torch does it block by block, which is several
+    times faster than one number after another: the same dtype, and rows without gaps.
     """
     if part.ndim == 2 and not part.is_contiguous() and part.stride(0) == 1:
         rows = part.t()
+        if dtype in WIDE and device == CPU:
+            return torch.empty(rows.shape, dtype=dtype).copy_(rows).t()
         if dtype != part.dtype or not rows.is_contiguous():
             rows = buffer.tensor(rows.shape, dtype).copy_(rows)
         part = rows.t()
