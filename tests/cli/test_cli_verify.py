@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transpect.cache import DenseCache
 from transpect.core import Pooled, Transformer, override, preset
 from transpect.core.kernels import Sdpa
+from transpect.interop.gguf import write_gguf
 from transpect.lm import LanguageModel
 from transpect.text import train_tokenizer
 
@@ -185,3 +187,27 @@ def damage(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None
     """Change every tensor of a checkpoint."""
     file = folder / "model.safetensors"
     save_file({name: change(tensor) for name, tensor in load_file(file).items()}, file, {"format": "pt"})
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("dtype", ["f16", "q8_0"])
+def test_a_wide_tolerance_has_a_word_of_its_own(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, language: str
+) -> None:
+    """llama.cpp on quantised weights; on others it is held to float16, and equal is the word."""
+    pytest.importorskip("llama_cpp", reason="pip install llama-cpp-python")
+    monkeypatch.setenv("TRANSPECT_LANG", language)
+    tokenizer = train_tokenizer("byte-bpe", ["The old lamp", "小猫爱吃鱼"] * 5, 300)
+    sizes = [("d_model", 64), ("n_layers", 1), ("vocab_size", 300), ("context_length", 32)]
+    config = override(preset("llama"), [*sizes, ("decoder.attention.n_heads", 4), ("decoder.attention.n_kv_heads", 2)])
+    write_gguf(Transformer(config, seed=1), tokenizer, tmp_path / "m.gguf", dtype)
+    answer = cli("verify", tmp_path / "m.gguf")
+    assert answer.code == 0, answer.out + answer.err
+    assert not answer.err  # llama.cpp has its remarks about such a short context
+    certificate = json.loads((tmp_path / "m.certificate.json").read_text(encoding="utf-8"))
+    verdicts = {row["detail"]: row["verdict"] for row in certificate["rows"]}
+    wide = dtype == "q8_0"
+    assert verdicts["llama-cpp-python"] == ("within_quantisation" if wide else "pass")
+    assert verdicts["naive"] == "pass" and certificate["passes"]
+    word = {"en": "within quantisation", "zh": "在量化误差内"}[language]
+    assert answer.out.lower().count(word) == (3 if wide else 0)  # in the row, the legend and the result

@@ -10,13 +10,14 @@ import torch
 
 from transpect import lm
 from transpect.base.errors import CheckpointError
-from transpect.base.gguf import read_gguf
+from transpect.base.gguf import TensorInfo, read_gguf
 from transpect.core import ModelConfig, Pooled, Transformer, override
 from transpect.core.positions import LinearScaling, Llama3Scaling
 from transpect.interop import load_config, load_model
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import canonical
 from transpect.interop.gguf import open_gguf, write_gguf
+from transpect.interop.gguf import weights as gguf_weights
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 
 Small = Callable[..., ModelConfig]
@@ -208,3 +209,23 @@ def test_a_place_that_can_not_be_written(small: Small, tokenizer: Tokenizer, tmp
 def test_every_tensor_begins_at_the_alignment(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
     written(small("gpt2"), tokenizer, tmp_path / "m.gguf")
     assert all(info.offset % 32 == 0 for info in read_gguf(tmp_path / "m.gguf").tensors.values())
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+def test_no_number_of_a_gguf_file_is_read_twice(
+    dtype: str, small: Small, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To dequantise is most of the work of loading; whether a tensor is there is no reason for it."""
+    config = override(small("llama"), [("d_model", 64), ("decoder.attention.n_heads", 4)])
+    written(config, tokenizer, tmp_path / "m.gguf", dtype)
+    rows: dict[str, int] = {}
+    usual = gguf_weights._read
+
+    def counted(path: Path, info: TensorInfo, first: int, last: int) -> torch.Tensor:
+        rows[info.name] = rows.get(info.name, 0) + last - first
+        return usual(path, info, first, last)
+
+    monkeypatch.setattr(gguf_weights, "_read", counted)
+    load_model(tmp_path / "m.gguf", dtype="float64")
+    held = read_gguf(tmp_path / "m.gguf").tensors
+    assert rows == {name: info.shape[0] for name, info in held.items()}

@@ -11,13 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from transpect.base.gguf import TensorInfo, read_gguf
 from transpect.core import ModelConfig, Transformer, override
 from transpect.interop import load_model, save_model
-from transpect.interop.gguf import weights as gguf_weights
-from transpect.interop.gguf import write_gguf
 from transpect.interop.weights import PART
-from transpect.text import train_tokenizer
 
 Small = Callable[..., ModelConfig]
 
@@ -146,26 +142,3 @@ def test_the_index_of_a_checkpoint_may_list_what_it_likes_besides(small: Small, 
     (tmp_path / "x" / "model.safetensors.index.json").write_text(json.dumps(index))
     read = load_model(tmp_path / "x").state_dict()
     assert all(torch.equal(read[key], value) for key, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
-def test_no_number_of_a_gguf_file_is_read_twice(
-    dtype: Any, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To dequantise is most of the work of loading; whether a tensor is there is no reason for it."""
-    tokenizer = train_tokenizer("byte-bpe", ["The cat likes fish."] * 5, 280)
-    config = override(
-        small("llama", vocab_size=tokenizer.vocab_size), [("d_model", 64), ("decoder.attention.n_heads", 4)]
-    )
-    write_gguf(Transformer(config), tokenizer, tmp_path / "m.gguf", dtype)
-    rows: dict[str, int] = {}
-    usual = gguf_weights._read
-
-    def counted(path: Path, info: TensorInfo, first: int, last: int) -> torch.Tensor:
-        rows[info.name] = rows.get(info.name, 0) + last - first
-        return usual(path, info, first, last)
-
-    monkeypatch.setattr(gguf_weights, "_read", counted)
-    load_model(tmp_path / "m.gguf", dtype="float64")
-    held = read_gguf(tmp_path / "m.gguf").tensors
-    assert rows == {name: info.shape[0] for name, info in held.items()}

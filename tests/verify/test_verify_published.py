@@ -34,4 +34,4 @@ def test_published_weights_are_equal_in_every_way(
     except PackageNotFoundError:
         assert rows[peer]["verdict"] == "skip"
     else:
-        assert rows[peer]["verdict"] == "pass"
+        assert rows[peer]["verdict"] == ("within_quantisation" if greedy else "pass")  # SmolLM2's are quantised

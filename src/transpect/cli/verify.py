@@ -86,7 +86,7 @@ def _empty_table() -> Table:
 def _add(shown: Table, row: Row) -> None:
     from rich.markup import escape
 
-    color = {"pass": "green", "fail": "bold red", "skip": "dim"}[row.verdict]
+    color = {"pass": "green", "within_quantisation": "yellow", "fail": "bold red", "skip": "dim"}[row.verdict]
     why = tr(row.reason, detail=row.detail) if row.reason else row.note
     verdict = tr(f"verify.verdict.{row.verdict}")
     shown.add_row(
@@ -117,6 +117,9 @@ def _print_end(certificate: Certificate, file: Path, seconds: float) -> None:
     tokens = sum(length for _, length in certificate.samples)
     print()
     print(tr("verify.legend", n=len(certificate.samples), tokens=tokens, dtype=certificate.dtype))
+    verdicts = [row.verdict for row in certificate.rows]
+    if "within_quantisation" in verdicts:
+        print(tr("verify.legend.within_quantisation"))
     print()
-    failed = sum(row.verdict == "fail" for row in certificate.rows)
-    print(tr(f"verify.result.{'fail' if failed else 'pass'}", n=failed, seconds=f"{seconds:.0f}", path=file))
+    result = next((worst for worst in ("fail", "within_quantisation") if worst in verdicts), "pass")
+    print(tr(f"verify.result.{result}", n=verdicts.count("fail"), seconds=f"{seconds:.0f}", path=file))

@@ -21,7 +21,7 @@ from transpect.interop.places import CERTIFICATE
 
 __all__ = ["Certificate", "Row", "Verdict", "certificate_place", "check_place", "digests", "write_certificate"]
 
-Verdict = Literal["pass", "fail", "skip"]
+Verdict = Literal["pass", "within_quantisation", "fail", "skip"]
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
 PACKAGES = ("transpect", "torch", "numpy", "tokenizers", "transformers", "llama-cpp-python", "onnxruntime")
 FORMAT = 1
@@ -35,7 +35,8 @@ class Row:
     Attributes:
         way: its key, the same in every language and version: ``kernel``, ``cached``, ``padded``, …
         detail: which: a kernel's name, how many tokens at a time, a side, a package.
-        verdict: ``pass``, ``fail``, or ``skip`` for what could not be measured.
+        verdict: ``pass``; ``within_quantisation`` where the other program rounds what it multiplies to 8 bits, so that
+            the tolerance is wide; ``fail``; or ``skip`` for what could not be measured.
         max_delta: max |Δ| at the sample that comes nearest to its tolerance; None where only tokens are compared.
         tolerance: how large it may be there.
         sample: which one that is.

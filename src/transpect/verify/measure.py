@@ -94,6 +94,8 @@ def _count(tokens: Sequence[Tensor], wanted: Sequence[Tensor], limits: Limits) -
 def _distance(found: Tensor, wanted: Tensor) -> float:
     if found.shape != wanted.shape:
         return math.inf
-    difference = (found.double() - wanted.double()).abs().masked_fill(found == wanted, 0.0)  # −inf equals −inf
+    difference = (found.double() - wanted.double()).abs_()
     largest = float(difference.max()) if difference.numel() else 0.0
+    if math.isnan(largest):  # −inf equals −inf
+        largest = float(difference.masked_fill_(found == wanted, 0.0).max())
     return largest if math.isfinite(largest) else math.inf

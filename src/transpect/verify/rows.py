@@ -18,7 +18,7 @@ from transpect.core import Kernel, Transformer
 from transpect.interop.onnx import onnx_files
 from transpect.interop.peers import Reading, Sample, huggingface, llama_cpp, onnx_runtime
 from transpect.verify import ways
-from transpect.verify.certificate import Row
+from transpect.verify.certificate import Row, Verdict
 from transpect.verify.measure import Difference, compare, compare_tokens
 from transpect.verify.rounding import GGUF_PRECISIONS, PRECISIONS, unrest
 
@@ -103,7 +103,7 @@ def peer_rows(setting: Setting, place: Path, onnx: Path | None = None) -> Iterat
     folder = interop.body_of(place) if place.is_dir() else place
     lacks = huggingface.lacks(folder) or _unfit(samples)
     yield _peer(huggingface.PACKAGE, lacks, partial(_transformers, setting, folder), samples)
-    yield _peer(llama_cpp.PACKAGE, llama_cpp.lacks(place, config), partial(_llama_cpp, setting, place), samples)
+    yield _of_llama_cpp(setting, place)
     files = _graphs(place, onnx)
     lacks = onnx_runtime.lacks(files)
     yield _peer(onnx_runtime.PACKAGE, lacks, partial(_onnx_runtime, setting, files, None), samples)
@@ -150,9 +150,15 @@ def _transformers(setting: Setting, folder: Path) -> Difference:
     return setting.against(huggingface.read(folder, setting.samples, setting.dtype))
 
 
-def _llama_cpp(setting: Setting, place: Path) -> Difference:
-    kinds = {info.kind for info in read_gguf(place).tensors.values()}
-    own = GGUF_PRECISIONS["plain" if kinds <= PLAIN else "quantised"]
+def _of_llama_cpp(setting: Setting, place: Path) -> Row:
+    lacks = llama_cpp.lacks(place, setting.model.config)
+    plain = bool(lacks) or {info.kind for info in read_gguf(place).tensors.values()} <= PLAIN
+    own = GGUF_PRECISIONS["plain" if plain else "quantised"]
+    passed: Verdict = "pass" if plain else "within_quantisation"
+    return _peer(llama_cpp.PACKAGE, lacks, partial(_llama_cpp, setting, place, own), setting.samples, passed)
+
+
+def _llama_cpp(setting: Setting, place: Path, own: float) -> Difference:
     found = llama_cpp.read(place, setting.samples, threads=torch.get_num_threads())
     return setting.against(found, max(own, PRECISIONS[setting.dtype]))
 
@@ -169,7 +175,7 @@ def _cut(sample: Sample, length: int) -> Sample:
     return replace(sample, ids=ids) if sample.prefix <= length else sample  # a prefix can't be cut
 
 
-def _row(way: str, detail: str, job: Job, samples: Sequence[Sample]) -> Row:
+def _row(way: str, detail: str, job: Job, samples: Sequence[Sample], passed: Verdict = "pass") -> Row:
     start = time.perf_counter()
     try:
         found = job()
@@ -178,7 +184,7 @@ def _row(way: str, detail: str, job: Job, samples: Sequence[Sample]) -> Row:
     return Row(
         way,
         detail,
-        "pass" if found.passes else "fail",
+        passed if found.passes else "fail",
         found.delta,
         found.tolerance,
         samples[found.place].label if found.delta is not None else "",
@@ -189,10 +195,10 @@ def _row(way: str, detail: str, job: Job, samples: Sequence[Sample]) -> Row:
     )
 
 
-def _peer(package: str, lacks: str, job: Job, samples: Sequence[Sample]) -> Row:
+def _peer(package: str, lacks: str, job: Job, samples: Sequence[Sample], passed: Verdict = "pass") -> Row:
     if lacks:
         return Row("peer", package, "skip", note=tr(lacks, lang="en", detail=package), reason=lacks)
-    return _row("peer", package, job, samples)
+    return _row("peer", package, job, samples, passed)
 
 
 def _unfit(samples: Sequence[Sample]) -> str:

@@ -89,6 +89,7 @@ ROWS: dict[str, Row] = {
     "verify.column.verdict": {"en": "verdict", "zh": "结论"},
     "verify.column.seconds": {"en": "seconds", "zh": "秒"},
     "verify.verdict.pass": {"en": "equal", "zh": "一致"},
+    "verify.verdict.within_quantisation": {"en": "within quantisation", "zh": "在量化误差内"},
     "verify.verdict.fail": {"en": "DIFFERS", "zh": "不一致"},
     "verify.verdict.skip": {"en": "not measured", "zh": "未测"},
     "verify.greedy.close": {
@@ -110,6 +111,17 @@ ROWS: dict[str, Row] = {
         "{dtype} 输出的最大"
         "差异，取最接近容差的那条样本；容差是舍入误差在该处所能造成的差异。若最可能的两个词元相差不到容差，则"
         "取哪个都算对。",
+    },
+    "verify.legend.within_quantisation": {
+        "en": "Within quantisation: on quantised weights llama.cpp rounds what it multiplies to 8 bits too, so its "
+        "tolerance is wide. Gross mistakes would exceed it, small ones can hide below it.",
+        "zh": "在量化误差内：对量化权重，llama.cpp 把所乘的数也舍入到 8 位，因此容差很宽。"
+        "严重的错误会超出它，细小的错误则可能藏在其中。",
+    },
+    "verify.result.within_quantisation": {
+        "en": "Everything that was measured is equal, or within quantisation where it says so ({seconds} s). The "
+        "certificate: {path}",
+        "zh": "所测各项全部一致，或（凡注明处）在量化误差内（{seconds} 秒）。证书：{path}",
     },
     "verify.result.pass": {
         "en": "Everything that was measured is equal ({seconds} s). The certificate: {path}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,11 @@ def read(place: Path, samples: Sequence[Sample], *, threads: int | None = None) 
     Raises:
         CheckpointError: llama.cpp can't open the file.
     """
+    with _quiet():
+        return _read(place, samples, threads)
+
+
+def _read(place: Path, samples: Sequence[Sample], threads: int | None) -> list[Reading]:
     from llama_cpp import Llama
 
     longest = max(len(sample.ids) for sample in samples)
@@ -45,6 +52,7 @@ def read(place: Path, samples: Sequence[Sample], *, threads: int | None = None) 
             type_k=F32,
             type_v=F32,
             n_threads=threads,
+            n_threads_batch=threads,  # else as many as the machine has cores, which wait for each other busily
         )
     except (ValueError, RuntimeError, OSError) as error:
         raise CheckpointError(f"llama.cpp can't open it: {error}", file=place) from error
@@ -57,3 +65,17 @@ def read(place: Path, samples: Sequence[Sample], *, threads: int | None = None) 
     finally:
         llama.close()
     return out
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Its remarks about itself are not for the person; `verbose=False` lets some through, by counting levels wrong."""
+    import llama_cpp
+    from llama_cpp._logger import llama_log_callback
+
+    silent = llama_cpp.llama_log_callback(lambda _level, _text, _data: None)
+    llama_cpp.llama_log_set(silent, ctypes.c_void_p(0))
+    try:
+        yield
+    finally:
+        llama_cpp.llama_log_set(llama_log_callback, ctypes.c_void_p(0))
