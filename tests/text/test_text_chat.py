@@ -368,6 +368,39 @@ def test_no_key_is_too_deep_to_hash(use: str) -> None:
         render_chat(template + f"{{{{ {use} }}}}", TALKS[0])
 
 
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        ("c.split('</think>')[-1].lstrip('\\n')", "yo "),  # Qwen 3
+        ("c.startswith('<think>') and not c.endswith('x')", "True"),
+        ("c.split('</think>')[0].rstrip('\\n').split('<think>')|last", "\nx"),
+        ("messages[::-1]|length", "1"),
+        ("(messages|selectattr('role', 'equalto', 'user')|list)[0]['role']", "user"),  # Mistral
+        ("messages|map(attribute='role')|join(', ')|upper", "USER"),
+        ("t.arguments|items|list", "[('a', 1)]"),  # Llama 3.1, MiniMax
+        ("t.arguments.items()|list|tojson", '[["a", 1]]'),
+        ("t.arguments.keys()|list", "['a']"),
+        ("t.get('name', '')|string|trim", "f"),
+        ("t|dictsort|first|first", "arguments"),  # Gemma 4
+        ("['string', 'null']|map('upper')|list|tojson(ensure_ascii=False)", '["STRING", "NULL"]'),
+        ("t|tojson(indent=4)|replace('\\n', '')|length", "55"),
+        ("t|tojson(separators=(',', ':'), sort_keys=true)", '{"arguments":{"a":1},"name":"f"}'),
+        ("'a-b'.replace('-', '_')|capitalize ~ 'x'.title() ~ 'Y'.lower() ~ 'z'.upper()", "A_bXyZ"),
+        ("'%s: %d' % ('a', 3) ~ '{}={:>3}'.format('b', 4)", "a: 3b=  4"),
+        ("(strftime_now('%Y')|int > 2000) ~ (messages|length - 1) ~ 7 // 2", "True03"),
+        ("c.strip()|indent(2)|default('')|length > 3 and 'user' in messages[0].values()", "True"),
+        ("messages|groupby('role')|map(attribute='grouper')|list", "['user']"),
+        ("(messages|groupby('role')|first).list|length", "1"),
+        ("[3, 1]|sort|list ~ [1, 1]|unique|list ~ [1, 2]|sum ~ [1, 2]|max ~ [2]|min", "[1, 3][1]322"),
+        ("range(3)|reverse|list ~ [1, none]|select|list ~ [1, none]|reject('none')|list", "[2, 1, 0][1][1]"),
+    ],
+)
+def test_what_published_templates_use_is_at_hand(use: str, text: str) -> None:
+    names = "{% set c = messages[0].content %}{% set t = {'name': 'f', 'arguments': {'a': 1}} %}"
+    talk = [{"role": "user", "content": "<think>\nx\n</think>\n\nyo "}]
+    assert render_chat(names + f"{{{{ {use} }}}}", talk) == text
+
+
 def test_formats_of_usual_width_work() -> None:
     template = "{{ '%05.1f|%s in 2024' % (2.5, 'x') }}{{ '{:>4}|{a} 2024'.format(1, a='y') }}{{ 7 % 4 }}"
     assert render_chat(template, TALKS[0]) == "002.5|x in 2024   1|y 20243"
