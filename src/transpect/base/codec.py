@@ -287,9 +287,10 @@ def _decode_scalar(hint: Any, data: Any, path: KeyPath) -> Any:
                 data = float(data)
             except ValueError:
                 raise _error(f"{name} must be a number", data, path) from None
-        if isinstance(data, int | float) and not isinstance(data, bool) and not math.isnan(data):
+        if isinstance(data, int | float) and not isinstance(data, bool):
             with suppress(OverflowError):  # a whole number of hundreds of digits
-                return float(data)
+                if not math.isnan(data):
+                    return float(data)
         raise _error(f"{name} must be a number", data, path)
     if hint is int:
         if isinstance(data, bool) or not isinstance(data, int):

@@ -239,7 +239,7 @@ class _Kind:
 def _read(source: Source) -> tuple[_Kind, ModelConfig]:
     try:
         data = source.config if source.config.get("model_type") else with_family(source.config, source.weights())
-        name = data["model_type"]
+        name = data["model_type"] if isinstance(data["model_type"], str) else repr(data["model_type"])
         if name == MODEL_TYPE:
             kind = _Kind(None)
         elif name in FAMILIES:

@@ -35,7 +35,8 @@ def with_family(data: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
 def _fitting(name: str, data: Mapping[str, Any], weights: Weights) -> dict[str, Any] | None:
     """The first architecture of a family that fits."""
     family = FAMILIES[name]
-    for architecture in data.get("architectures") or family.heads:
+    named = data.get("architectures") or list(family.heads)
+    for architecture in named if isinstance(named, list) else [named]:
         kind = {**data, "model_type": name, "architectures": [architecture]}
         try:
             config = family.read(kind, lambda: weights)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transpect.base.checks import LARGEST, MANY
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import Causal, Full, Visibility, Window
@@ -59,7 +60,7 @@ class Layers(Entry):
         return {name: value for part in self.parts for name, value in part.defaults().items()}
 
     def read(self, options: Options) -> Iterable[Override]:
-        count = whole(options, self.count)
+        count = whole(options, self.count, most=MANY)
         if count is None:
             raise CheckpointError(f"{self.count} must be a whole number", value=count)
         columns = zip(*(part.read(options, count) for part in self.parts), strict=True)
@@ -300,16 +301,16 @@ class Windows(PerLayer):
         return {**said, **self.rule.write(windowed, width)}
 
 
-def whole(options: Options, name: str, *, least: int = 1) -> int | None:
+def whole(options: Options, name: str, *, least: int = 1, most: int = LARGEST) -> int | None:
     """The value of an option that must be a whole number or null.
 
     Raises:
-        CheckpointError: it is neither, or below ``least``.
+        CheckpointError: it is neither, or not between ``least`` and ``most``.
     """
     value = options[name]
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value <= most):
         return value
-    raise CheckpointError(f"{name} must be a whole number of at least {least}, or null", value=value)
+    raise CheckpointError(f"{name} must be a whole number from {least} to {most}, or null", value=value)
 
 
 def must_agree(rule: WindowRule, name: str, options: Options, windowed: Sequence[bool]) -> None:

@@ -134,6 +134,8 @@ class Labels(Entry):
             return []
         names, count = options["id2label"], options.data.get("num_labels")
         if count is None:
+            if not isinstance(names, dict | list | None):
+                raise CheckpointError("id2label must be a mapping of numbers to names", value=names)
             count = options["num_labels"] if names is None else len(names)
         return [("head.n_classes", count)]
 

@@ -7,6 +7,7 @@ from typing import Any
 from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
 from transpect.core import MaskedLM, ModelConfig
+from transpect.interop.layer_types import whole
 from transpect.interop.options import Entry, Key, Labels, Like, Options, Override, activations, at
 from transpect.interop.tensors import Alias, Row, branch, step
 
@@ -125,9 +126,11 @@ class AfterPadding(Entry):
         return {"max_position_embeddings": self.rows, "pad_token_id": self.pad}
 
     def read(self, options: Options) -> Iterable[Override]:
-        rows, pad = options["max_position_embeddings"], options["pad_token_id"]
+        rows, pad = whole(options, "max_position_embeddings"), options["pad_token_id"]
         if not isinstance(pad, int) or pad < 0:
             raise CheckpointError("pad_token_id says where positions begin, so it must be a number", value=pad)
+        if rows is None:
+            raise CheckpointError("max_position_embeddings must be a whole number", value=rows)
         yield "context_length", rows - (pad + 1)
         yield "encoder.positions.offset", pad + 1
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from transpect.base.checks import LARGEST
 from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
 from transpect.core import EmbeddingConfig, Glu, Naive, RMSNorm, override
@@ -32,8 +33,8 @@ class QueryScale(Entry):
 
     def read(self, options: Options) -> Iterable[Override]:
         scalar = options["query_pre_attn_scalar"]
-        if not isinstance(scalar, int | float) or isinstance(scalar, bool) or not scalar > 0:
-            raise CheckpointError("query_pre_attn_scalar must be a positive number", value=scalar)
+        if not isinstance(scalar, int | float) or isinstance(scalar, bool) or not 0 < scalar < LARGEST:
+            raise CheckpointError("query_pre_attn_scalar must be a positive number below 2³¹", value=scalar)
         yield "decoder.attention.scale", None if scalar == options["head_dim"] else scalar**-0.5
 
     def write(self, ours: Data) -> Mapping[str, Any]:

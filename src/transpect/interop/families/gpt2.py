@@ -21,7 +21,7 @@ from transpect.interop.families.decoder import (
     tied_head,
 )
 from transpect.interop.family import Family
-from transpect.interop.layer_types import Layers, PerLayer
+from transpect.interop.layer_types import Layers, PerLayer, whole
 from transpect.interop.layouts import Fused, Transposed
 from transpect.interop.options import Key, Labels, Options, activations, words
 from transpect.interop.tensors import Row, Table
@@ -64,9 +64,12 @@ class InverseScale(PerLayer):
     def read(self, options: Options, n_layers: int) -> list[Data]:
         if not options[INVERSE]:
             return [{} for _ in range(n_layers)]
-        heads, first = options["n_head"], None if options["scale_attn_weights"] else 1.0
+        heads, first = whole(options, "n_head"), None if options["scale_attn_weights"] else 1.0
+        width = whole(options, "n_embd")
+        if heads is None or width is None or width < heads:
+            raise CheckpointError("n_embd must be a multiple of n_head", value=[width, heads])
         shared = {"n_heads": heads, "dropout": options["attn_pdrop"]}
-        scales = _falling(first, options["n_embd"] // heads, n_layers)
+        scales = _falling(first, width // heads, n_layers)
         return [{"attention": {**shared, "scale": scale}} for scale in scales]
 
     def write(self, layers: Sequence[Data]) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from transpect.core.positions import Learned
 from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, LAST, SELF, head_rows, tied_head
 from transpect.interop.family import Family
 from transpect.interop.layer_types import Layers, PerLayer
-from transpect.interop.options import Key, Labels, Options, activations, words
+from transpect.interop.options import Key, Labels, Options, activations, is_one_of, words
 from transpect.interop.tensors import Row, Table
 
 TYPES, LAYERS, WINDOW = "attention_types", "attention_layers", "window_size"
@@ -51,15 +51,21 @@ class AttentionTypes(PerLayer):
     def read(self, options: Options, n_layers: int) -> list[Data]:
         said = options[TYPES]
         try:
+            if any(len(pattern) * times > n_layers for pattern, times in said):
+                raise ValueError("more than there are layers")
             types = [kind for pattern, times in said for _ in range(times) for kind in pattern]
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"{TYPES} must be a list of [[type, …], times]", value=said) from error
-        if len(types) != n_layers or not set(types) <= {GLOBAL, LOCAL} or options[LAYERS] not in (None, types):
+        if (
+            len(types) != n_layers
+            or not all(is_one_of(kind, (GLOBAL, LOCAL)) for kind in types)
+            or options[LAYERS] not in (None, types)
+        ):
             raise CheckpointError(
                 f"{TYPES}, and {LAYERS} if it is given, must name each of the {n_layers} layers, {GLOBAL} or {LOCAL}",
                 value=said if options[LAYERS] is None else [said, options[LAYERS]],
             )
-        rules = {GLOBAL: to_data(Causal()), LOCAL: to_data(Window(options[WINDOW]))}
+        rules = {GLOBAL: to_data(Causal()), LOCAL: {"kind": Window.kind, "width": options[WINDOW]}}
         return [{"visibility": rules[kind]} for kind in types]
 
     def write(self, layers: Sequence[Data]) -> Mapping[str, Any]:

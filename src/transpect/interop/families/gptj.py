@@ -20,6 +20,7 @@ from transpect.interop.families.decoder import (
     tied_head,
 )
 from transpect.interop.family import Family
+from transpect.interop.layer_types import whole
 from transpect.interop.options import Allowed, Entry, Key, Labels, Options, Override, activations, at, words
 from transpect.interop.tensors import Row, Table, step
 
@@ -53,7 +54,10 @@ class RotaryDim(Entry):
         return {"rotary_dim": 64}
 
     def read(self, options: Options) -> Iterable[Override]:
-        turned, width = options["rotary_dim"], options["n_embd"] // options["n_head"]
+        turned, d_model, heads = options["rotary_dim"], whole(options, "n_embd"), whole(options, "n_head")
+        if d_model is None or heads is None:
+            raise CheckpointError("n_embd and n_head must be whole numbers", value=[d_model, heads])
+        width = d_model // heads
         if not isinstance(turned, int) or isinstance(turned, bool) or not 0 < turned <= width:
             raise CheckpointError(f"rotary_dim must be a number from 1 to the width {width} of a head", value=turned)
         return [("decoder.positions.fraction", turned / width)]

@@ -6,8 +6,9 @@ from typing import Any
 
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
-from transpect.core import GlobalTokens, RMSNorm, Summaries, Window
+from transpect.core import GlobalTokens, RMSNorm, Window
 from transpect.interop.families.t5 import family, has_own_head
+from transpect.interop.layer_types import whole
 from transpect.interop.options import Entry, Options, Override, at
 
 
@@ -19,15 +20,18 @@ class Sight(Entry):
         return {"local_radius": 127, "encoder_attention_type": "local", "global_block_size": 16}
 
     def read(self, options: Options) -> Iterable[Override]:
-        window, kind = Window(options["local_radius"] + 1, both_ways=True), options["encoder_attention_type"]
+        radius, size = whole(options, "local_radius", least=0), whole(options, "global_block_size")
+        if radius is None or size is None:
+            raise CheckpointError("local_radius and global_block_size must be whole numbers", value=[radius, size])
+        window, kind = Window(radius + 1, both_ways=True), options["encoder_attention_type"]
         if kind not in ("local", "transient-global"):
             raise CheckpointError("encoder_attention_type must be local or transient-global", value=kind)
         if kind == "local":
             return [("encoder.visibility", to_data(window))]
-        sums = Summaries(options["global_block_size"], RMSNorm(options["layer_norm_epsilon"]))
+        norm = {"kind": RMSNorm.kind, "eps": options["layer_norm_epsilon"]}
         return [
             ("encoder.visibility", to_data(window | GlobalTokens())),
-            ("encoder.summaries", to_data(sums)),
+            ("encoder.summaries", {"size": size, "norm": norm}),
             ("encoder.positions.of_blocks", True),
         ]
 

@@ -10,8 +10,9 @@ from transpect.core import AttentionConfig, CausalLM, LayerNorm, Mlp, ModelConfi
 from transpect.core.positions import Alibi
 from transpect.interop.families.decoder import BODY, CAUSAL, FFN, FINAL, LAST, SELF, head_rows, projections, tied_head
 from transpect.interop.family import Family
+from transpect.interop.layer_types import whole
 from transpect.interop.layouts import Fused
-from transpect.interop.options import COMMON_VOID, Allowed, Entry, Key, Labels, Options, Override, at, words
+from transpect.interop.options import COMMON_VOID, Allowed, Entry, Key, Labels, Options, Override, at, is_one_of, words
 from transpect.interop.tensors import Row, Table
 
 ATTENTION = "decoder.attention"
@@ -72,8 +73,8 @@ class AttnConfig(Entry):
     def _kv_heads(self, said: Mapping[str, Any], heads: Any) -> Any:
         kind, stated = said.get("attn_type", MULTIHEAD), said.get("kv_n_heads")
         of_kind = {MULTIHEAD: heads, "multiquery_attention": 1, GROUPED: stated}
-        count = of_kind.get(kind)
-        if count is None or stated not in (None, count):
+        count = of_kind[kind] if is_one_of(kind, of_kind) else None
+        if count is None or (stated is not None and stated != count):
             raise CheckpointError(
                 f"attn_type must be one of {', '.join(of_kind)}, and kv_n_heads fit it", value=[kind, stated]
             )
@@ -106,7 +107,10 @@ class Expansion(Entry):
         return {"expansion_ratio": 4}
 
     def read(self, options: Options) -> Iterable[Override]:
-        return [("decoder.ffn.d_ff", options["expansion_ratio"] * options["d_model"])]
+        ratio, width = whole(options, "expansion_ratio"), whole(options, "d_model")
+        if ratio is None or width is None:
+            raise CheckpointError("expansion_ratio and d_model must be whole numbers", value=[ratio, width])
+        return [("decoder.ffn.d_ff", ratio * width)]
 
     def write(self, ours: Data) -> Mapping[str, Any]:
         ratio, rest = divmod(at(ours, "decoder.ffn.d_ff"), at(ours, "d_model"))

@@ -23,7 +23,7 @@ from transpect.core import (
 )
 from transpect.core.positions import T5Buckets
 from transpect.interop.family import Family
-from transpect.interop.options import ACTIVATIONS, Allowed, Entry, Key, Like, Options, Override, at, words
+from transpect.interop.options import ACTIVATIONS, Allowed, Entry, Key, Like, Options, Override, at, is_one_of, words
 from transpect.interop.tensors import Alias, Row, Table, branch
 
 CROSSING = (("self",), ("cross",), ("ffn",))
@@ -127,7 +127,8 @@ class FeedForwardKind(Entry):
         word = "gelu_new" if named == "gated-gelu" else word
         word = word if options["dense_act_fn"] is None else options["dense_act_fn"]
         gated = bool(gate)
-        if gate not in ([], ["gated"]) or word not in ACTIVATIONS or options["is_gated_act"] not in (None, gated):
+        known = gate in ([], ["gated"]) and is_one_of(word, ACTIVATIONS)
+        if not known or options["is_gated_act"] not in (None, gated):
             raise CheckpointError(
                 "feed_forward_proj must be ACTIVATION or gated-ACTIVATION, dense_act_fn and is_gated_act its parts",
                 value=[named, options["dense_act_fn"], options["is_gated_act"]],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from transpect.base.checks import MANY
 from transpect.base.errors import CheckpointError
 from transpect.interop.gguf.llama import STACK, places
 from transpect.interop.gguf.rope import RopeEntry
@@ -51,7 +52,11 @@ class Window(Entry):
 
     def read(self, source: Source) -> Values:
         window, layers = source.need("attention.sliding_window", int), source.need("block_count", int)
+        if not 0 < layers <= MANY:
+            raise CheckpointError(f"{source.name}.block_count must be a number from 1 to {MANY}", value=layers)
         said = source.metadata.get(f"{source.name}.attention.sliding_window_pattern", self.every)
+        if not isinstance(said, int | Iterable):
+            raise CheckpointError("sliding_window_pattern must be a number, or one for each layer", value=said)
         if isinstance(said, int):
             local = [bool((i + 1) % said) if said else True for i in range(layers)]
         else:
