@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import transformers
 
 from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.decode import Defaults, GenerationParams
+from transpect.decode.prompts import check_id
 
 REFUSED: list[tuple[str, Any]] = [
     ("max_new_tokens", -1),
@@ -189,3 +191,26 @@ def test_the_callers_limit_beats_the_checkpoints_minimum() -> None:
     assert defaults.params_for({"max_new_tokens": 4}, 1).min_new_tokens == 4
     with pytest.raises(GenerationError, match="min_new_tokens"):
         defaults.params_for({"max_new_tokens": 4, "min_new_tokens": 5}, 1)
+
+
+@pytest.mark.parametrize(
+    "value", ["3", "x", 0, -1, 1.5, True, [], [1], [[1]], [["x"]], {}, {"a": 1}, math.nan], ids=str
+)
+def test_an_entry_of_the_file_of_any_kind_is_read_or_refused_by_its_name(value: Any) -> None:
+    names = [name for name in transformers.GenerationConfig().to_dict() if name[0] != "_"]  # type: ignore[no-untyped-call]
+    assert {"max_length", "bad_words_ids", "suppress_tokens", "eos_token_id"} <= {*names}
+    said: dict[str, str] = {}
+    for name in names:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                Defaults.read({name: value}).params_for({}, 1)
+        except (GenerationError, ContextLengthError) as error:
+            said[name] = str(error)
+    ours = {"eos_token_id": "eos_ids"}
+    assert [name for name, text in said.items() if ours.get(name, name) not in text] == []
+
+
+@pytest.mark.parametrize("value", ["x", -1, 1.5, True, [], {}], ids=str)
+def test_a_start_token_is_one_id(value: Any) -> None:
+    with pytest.raises(GenerationError, match="decoder_start_token_id"):
+        check_id("decoder_start_token_id", value)

@@ -10,11 +10,11 @@ others: that 50 is a part of what ``do_sample: true`` means.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transpect.base.errors import ContextLengthError
+from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.decode.params import GenerationParams
 
 TOP_K: Final = 50
@@ -78,6 +78,7 @@ class Defaults:
             UserWarning: an entry that would change the output and is not done here.
         """
         found = {key: value for key, value in generation.items() if value is not None}
+        _check_kinds(found)
         eos = generation.get("eos_token_id", eos_id)
         asked: dict[str, Any] = {
             key: found[key] for key in ("max_new_tokens", "min_new_tokens", "top_p") if key in found
@@ -128,6 +129,33 @@ class Defaults:
         if "min_new_tokens" not in asked and isinstance(limit, int) and 0 <= limit < self.params.min_new_tokens:
             asked["min_new_tokens"] = limit  # who wants fewer tokens than the checkpoint's minimum gets them
         return self.params.override(asked)
+
+
+def _check_kinds(found: Mapping[str, Any]) -> None:
+    """What is reckoned with here, before `GenerationParams` sees it."""
+    rules: dict[str, tuple[Callable[[Any], bool], str]] = {
+        **dict.fromkeys(("max_length", "min_new_tokens", "max_new_tokens"), (_is_whole, "a whole number from 0")),
+        "bad_words_ids": (
+            lambda value: _is_list(value, lambda word: _is_list(word, _is_whole)),
+            "a list of lists of ids",
+        ),
+        "suppress_tokens": (lambda value: _is_list(value, _is_whole), "a list of ids"),
+    }
+    for name, (holds, kind) in rules.items():
+        if name in found and not holds(found[name]):
+            raise GenerationError(
+                f"{name} of generation_config.json must be {kind}",
+                value=found[name],
+                remedy="Correct it, or remove it.",
+            )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_list(value: Any, holds: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(map(holds, value))
 
 
 def _banned(found: Mapping[str, Any], eos: Any) -> tuple[int, ...]:

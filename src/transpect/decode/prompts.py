@@ -33,6 +33,8 @@ class Prompts:
 
     def __init__(self, tokenizer: Tokenizer, generation: Mapping[str, Any]) -> None:
         self._tokenizer = tokenizer
+        for name in (START, "decoder_start_token_id"):
+            check_id(name, generation.get(name))
         own = tokenizer.bos_id if tokenizer.adds_bos else None
         self.start: Final = _first(generation.get(START), own)
         """The token before every text; None where texts stand by themselves."""
@@ -99,6 +101,16 @@ class Prompts:
     @cached_property
     def _source_frame(self) -> Frame:
         return Frame.of_source(self._tokenizer, self.end)
+
+
+def check_id(name: str, value: Any) -> None:
+    """An entry of ``generation_config.json`` that must be one id, or null.
+
+    Raises:
+        GenerationError: it is not.
+    """
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise GenerationError(f"{name} of generation_config.json must be one id", value=value)
 
 
 def _first(*ids: int | None) -> int | None:
