@@ -146,9 +146,7 @@ def _windows(passage: Passage, config: ModelConfig, stride: int | None) -> list[
 
 def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
     device = model.token.weight.device
-    prefixes = (
-        [window.n_context for window in windows] if model.config.last.looks_ahead(prefix=True) else None
-    )
+    prefixes = [window.n_context for window in windows] if model.config.last.looks_ahead(prefix=True) else None
     with evaluating(list(model.modules())):
         ids, tags = batched([window.ids[:-1] for window in windows], device, prefixes=prefixes)
         hidden = model.hidden(ids, tags=tags, source=_source(model, windows))

@@ -67,7 +67,8 @@ ROWS: dict[str, Row] = {
     "cli.model.show.model": {
         "en": "The name of a preset (see `transpect model list`), or a model: a directory, a .gguf file, pip:PACKAGE, "
         "OWNER/NAME of a hub.",
-        "zh": "预设模型的名称（见 transpect model list），或一个模型：目录、.gguf 文件、pip:软件包、模型站上的 OWNER/NAME。",
+        "zh": "预设模型的名称（见 transpect model list），或一个模型：目录、.gguf 文件、pip:软件包、"
+        "模型站上的 OWNER/NAME。",
     },
     "cli.model.show.batch": {"en": "B of the shapes.", "zh": "形状中的批大小 B。"},
     "cli.model.show.length": {
