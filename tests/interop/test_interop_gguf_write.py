@@ -1,6 +1,9 @@
 """A model written as GGUF and read again is the same model, number for number."""
 
+import math
+import resource
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import torch
 from transpect import lm
 from transpect.base.errors import CheckpointError
 from transpect.base.gguf import TensorInfo, read_gguf
-from transpect.core import ModelConfig, Pooled, Transformer, override
+from transpect.core import EmbeddingConfig, ModelConfig, Pooled, Transformer, override
 from transpect.core.positions import LinearScaling, Llama3Scaling
 from transpect.interop import load_config, load_model
 from transpect.interop.families import FAMILIES
@@ -229,3 +232,37 @@ def test_no_number_of_a_gguf_file_is_read_twice(
     load_model(tmp_path / "m.gguf", dtype="float64")
     held = read_gguf(tmp_path / "m.gguf").tensors
     assert rows == {name: info.shape[0] for name, info in held.items()}
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_not_quantised(number: float, small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = Transformer(
+        small("llama", vocab_size=tokenizer.vocab_size, d_model=64, n_heads=2, n_kv_heads=2, d_ff=96), seed=0
+    )
+    with torch.no_grad():
+        model.token.weight[3, 3] = number
+    with pytest.raises(CheckpointError, match=r"finite.*token_embd"):
+        write_gguf(model, tokenizer, tmp_path / "m.gguf", "q8_0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_matrices_that_do_not_become_q8_0_are_counted(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = small("llama", d_model=64, n_heads=2, n_kv_heads=2, d_ff=72)
+    with pytest.warns(UserWarning, match=f"^{config.last.n_layers} tensors are written as f16.*ffn_down"):
+        written(config, tokenizer, tmp_path / "m.gguf", "q8_0")
+
+
+def test_a_disk_that_is_full_is_the_reason(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))  # a file that may not grow, as on a full disk
+    try:
+        with pytest.raises(CheckpointError, match=r"can't write the checkpoint: .*File too large"):
+            written(small("llama"), tokenizer, tmp_path / "m.gguf")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_the_family_that_has_no_architecture_is_named(small: Small, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    other = replace(small("llama"), family="bloom", embedding=EmbeddingConfig(scaled=True, token_types=2))
+    with pytest.raises(CheckpointError, match="got 'bloom with the head causal_lm'"):
+        written(other, tokenizer, tmp_path / "m.gguf")

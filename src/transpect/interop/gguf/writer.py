@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,7 @@ def _described(config: ModelConfig) -> tuple[Architecture, Family, ModelConfig, 
     raise CheckpointError(
         f"a model that is written as GGUF must be one of {', '.join(ARCHITECTURES)}, with the head that llama.cpp has "
         "for it (a language model's, or for bert a pooled embedding)",
-        value=type(config.head).__name__,
+        value=f"{config.family or config.kind} with the head {config.head.kind}",
         remedy="Save a Hugging Face directory instead.",
     )
 
@@ -185,6 +186,13 @@ def _write(path: Path, name: str, metadata: Metadata, tensors: Mapping[str, Any]
     from gguf.quants import quantize
 
     kinds = {key: _kind(key, _shape(value), dtype) for key, value in tensors.items()}
+    wider = [key for key, kind in kinds.items() if dtype == "q8_0" and kind == "F16"]
+    if wider:
+        warnings.warn(
+            f"{len(wider)} tensors are written as f16, since their rows are not whole blocks of {_BLOCK} numbers as "
+            f"q8_0 needs them: {', '.join(wider[:3])}{', …' if len(wider) > 3 else ''}",
+            stacklevel=3,
+        )
     with atomic_file(path) as temporary:
         writer = GGUFWriter(temporary, name)
         try:
@@ -198,11 +206,27 @@ def _write(path: Path, name: str, metadata: Metadata, tensors: Mapping[str, Any]
             writer.write_ti_data_to_file()
             for key, value in tensors.items():
                 array = _array(value)
+                if kinds[key] == "Q8_0" and not np.isfinite(array).all():
+                    raise CheckpointError(
+                        "what is quantised must be finite numbers, and a tensor has others",
+                        value=key,
+                        remedy="Write it as f32, or mend the weights.",
+                    )
                 if kinds[key] == "F16" and np.abs(array[np.isfinite(array)]).max(initial=0) > np.finfo(np.float16).max:
                     raise CheckpointError("a number is too large for f16", value=key, remedy="Write it as f32.")
-                writer.write_tensor_data(quantize(array, GGMLQuantizationType[kinds[key]]))
+                _put(writer, quantize(array, GGMLQuantizationType[kinds[key]]))
         finally:
             writer.close()
+
+
+def _put(writer: Any, data: npt.NDArray[Any]) -> None:
+    try:
+        writer.write_tensor_data(data)
+    except OSError as error:
+        if error.errno is None:  # numpy says how much it wrote and not why; the system says it if asked again
+            writer.fout[0].write(bytes(data.nbytes))
+            writer.fout[0].flush()
+        raise
 
 
 def _kind(name: str, shape: tuple[int, ...], dtype: DType) -> str:
