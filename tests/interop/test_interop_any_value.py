@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from transpect.base.errors import TranspectError
@@ -20,9 +21,11 @@ from transpect.interop.blank import blank
 from transpect.interop.checkpoint import load_config
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import Family
+from transpect.interop.gguf.architectures import ARCHITECTURES
+from transpect.interop.gguf.table import Source
 
-OF_ANY_KIND = ([], {}, [1], "x", 1.5, None, math.nan)
-SIZES = (10**9, 2**63, 10**30, -1, 0, True)
+OF_ANY_KIND: tuple[Any, ...] = ([], {}, [1], "x", 1.5, None, math.nan)
+SIZES: tuple[Any, ...] = (10**9, 2**63, 10**30, -1, 0, True)
 ENOUGH = 6 * 2**30  # bytes: an honest refusal takes none, a list of 10⁹ layers more
 NEEDS_TEXT = "gemma3"
 
@@ -81,6 +84,21 @@ def build_all() -> None:
             except BaseException:
                 print(f"{model_type}: {options}", file=sys.stderr)
                 raise
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_so_is_a_value_of_any_kind_in_a_gguf_file(name: str) -> None:
+    architecture = ARCHITECTURES[name]
+    keys = [key for entry in architecture.entries for key in entry.keys]
+    counts = {key: 2 for key in keys if key.endswith(("count", "length", "window")) and "scaling" not in key}
+    usual = {**counts, **{key: 1.0 for key in keys if key.endswith(("epsilon", "freq_base"))}}
+    values: tuple[Any, ...] = (*SIZES, "x", 1.5, [], np.array([1, 2]))
+    for key in keys:
+        for value in values:
+            metadata = {f"{name}.{other}": said for other, said in {**usual, key: value}.items()}
+            with suppress(TranspectError):
+                config = architecture.read(Source(name, metadata, {}, lambda _: np.zeros(0, np.float32)))
+                FAMILIES[architecture.model_type].read(config)
 
 
 def test_every_family_has_its_row() -> None:
