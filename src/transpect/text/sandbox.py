@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache, wraps
-from types import GeneratorType
 from typing import Any, Final, NoReturn, cast
 
 from jinja2 import Template, TemplateError, nodes
@@ -26,6 +25,8 @@ from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
+
+from transpect.text.template_words import FILTERS, METHODS
 
 BUDGET: Final = 100_000_000
 """Units of work that a rendering may cost: one for a character that is copied. It lasts for about two seconds."""
@@ -76,7 +77,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = _Budgeted(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], finalize=_read
     )
-    kept = {name: f for name, f in environment.filters.items() if name in _FILTERS}
+    kept = {name: f for name, f in environment.filters.items() if name in FILTERS}
     environment.filters = {name: _paid(name, f) for name, f in {**kept, "tojson": _tojson}.items()}
     tests = cast("Mapping[str, Callable[..., Any]]", environment.tests)
     environment.tests = {name: _paid(name, f) for name, f in tests.items()}
@@ -245,9 +246,9 @@ class _Budgeted(ImmutableSandboxedEnvironment):
     written = staticmethod(_written)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether a template may use it: of Python's own types, only what :data:`_METHODS` names."""
-        kinds = [kind for kind in _METHODS if isinstance(obj, kind)]
-        named = not kinds or any(attr in _METHODS[kind] for kind in kinds)
+        """Whether a template may use it: of Python's own types, only what :data:`METHODS` names."""
+        kinds = [kind for kind in METHODS if isinstance(obj, kind)]
+        named = not kinds or any(attr in METHODS[kind] for kind in kinds)
         return named and super().is_safe_attribute(obj, attr, value)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
@@ -316,45 +317,6 @@ class _Metering(NodeTransformer):
     def _call(name: str, arguments: Sequence[nodes.Node], at: nodes.Node) -> nodes.Call:
         function = nodes.EnvironmentAttribute(name, lineno=at.lineno)
         return nodes.Call(function, list(arguments), [], None, None, lineno=at.lineno)
-
-
-# what a template may use
-
-_FILTERS: Final = frozenset(
-    {
-        "abs",
-        "capitalize",
-        "count",
-        "d",
-        "default",
-        "dictsort",
-        "e",
-        "escape",
-        "first",
-        "float",
-        "forceescape",
-        "groupby",
-    }
-    | {"indent", "int", "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr"}
-    | {"replace", "reverse", "safe", "select", "selectattr", "sort", "string", "sum", "title", "trim", "truncate"}
-    | {"unique", "upper"}
-)
-"""Filters of jinja2 that chat templates use."""
-
-_METHODS: Final[Mapping[type, frozenset[str]]] = {
-    str: frozenset(
-        {"capitalize", "casefold", "count", "endswith", "find", "format", "index", "isalnum", "isalpha", "isascii"}
-        | {"isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "lower", "lstrip"}
-        | {"partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip"}
-        | {"split", "splitlines", "startswith", "strip", "swapcase", "title", "upper"}
-    ),
-    Mapping: frozenset({"copy", "get", "items", "keys", "values"}),
-    list: frozenset({"copy", "count", "index"}),
-    tuple: frozenset({"count", "index", "grouper", "list"}),  # the last two are those of what `groupby` gives
-    float: frozenset({"is_integer"}),
-    **dict.fromkeys((bytes, int, range, type, set, frozenset, MappingView, GeneratorType), frozenset()),
-}
-"""The methods and attributes that a template may use of values of Python's own types."""
 
 
 class _Generation(Extension):
