@@ -32,7 +32,7 @@ from transpect.core import (
     Window,
 )
 from transpect.core.positions import Alibi, Learned, NoPosition, Position, RepeatedBlock, Rope, TransformerXL
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 RULES = [
     UpTo(9),

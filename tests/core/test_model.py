@@ -47,7 +47,7 @@ from transpect.core import (
 )
 from transpect.core.feedforward import ACTIVATIONS
 from transpect.core.positions import Alibi, Learned, Rope
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 
 def tiny(**changes: object) -> ModelConfig:

@@ -30,7 +30,7 @@ from transpect.core import (
     Window,
     preset,
 )
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 RULES = [
     Full(),

@@ -15,7 +15,7 @@ from transpect.core import Transformer
 from transpect.core.attention import Attention
 from transpect.core.kernels import Kernel, Naive
 from transpect.core.kernels.base import See
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 __all__ = ["Watched", "watched"]
 

@@ -19,7 +19,7 @@ from transpect.core.kernels import Demands, Kernel, Sdpa
 from transpect.core.norms import Norm
 from transpect.core.positions import Geometry, Relation
 from transpect.core.summaries import NoSummaries
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,16 @@ Block b of a sequence holds the positions ``b·size … (b+1)·size−1``. Where
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from transpect.base.checks import within
 from transpect.core.context import Tags
+from transpect.core.recording import recording
+from transpect.core.spans import Range, Spans, gaps
 from transpect.core.visibility import Visibility
 
 MOST_BLOCKS = 1000
@@ -38,6 +42,10 @@ class UpTo(Visibility, kind="up_to"):
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return (key.horizon <= self.length)[:, None, None].expand(-1, query.shape[1], key.shape[1])
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        short = (key.horizon <= self.length)[:, None, None].expand(-1, query.first.shape[1], key.first.shape[1])
+        return short, short
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,10 @@ class Blocks(Visibility, kind="blocks"):
         q, k = blocks(query, self.size), blocks(key, self.size)
         return (q[:, :, None] - k[:, None, :]).abs() <= self.reach
 
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        least, most = gaps(_blocks_of(query, self.size), _blocks_of(key, self.size))
+        return (least <= self.reach) & (most >= -self.reach), (least >= -self.reach) & (most <= self.reach)
+
 
 @dataclass(frozen=True)
 class EdgeBlocks(Visibility, kind="edge_blocks"):
@@ -82,6 +94,13 @@ class EdgeBlocks(Visibility, kind="edge_blocks"):
         last = last_block(key, self.size)
         of_query, of_key = (at_edge(blocks(tags, self.size), last) for tags in (query, key))
         return of_query[:, :, None] | of_key[:, None, :]
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        last = last_block(key, self.size)
+        (q_some, q_every), (k_some, k_every) = (
+            _reaches_edge(*_blocks_of(spans, self.size), last) for spans in (query, key)
+        )
+        return q_some[:, :, None] | k_some[:, None, :], q_every[:, :, None] | k_every[:, None, :]
 
 
 @dataclass(frozen=True)
@@ -119,10 +138,33 @@ class RandomBlocks(Visibility, kind="random_blocks"):
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         q, k = (blocks(tags, self.size).clamp(min=0) for tags in (query, key))
-        last = last_block(key, self.size)
-        drawn = self.draws(int(torch.stack([q.amax(), k.amax(), last.amax()]).amax()) + 1, last)  # [B, N, N]
-        rows = torch.arange(len(last), device=last.device)[:, None, None]
-        return drawn[rows, q[:, :, None], k[:, None, :]]
+        drawn, of_row = self._drawn(last_block(key, self.size), q, k)
+        of_query = drawn[of_row[:, None], q]  # [B, T, N]
+        return of_query.gather(-1, k[:, None, :].expand(-1, q.shape[1], -1))
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        (q, q_last), (k, k_last) = (_blocks_of(spans, self.size) for spans in (query, key))
+        # of a run without tokens nothing is asked
+        q, k, q_end, k_end = q.clamp(max=q_last.clamp(min=0)), k.clamp(max=k_last.clamp(min=0)), q_last + 1, k_last + 1
+        drawn, of_row = self._drawn(last_block(key, self.size), q_last, k_last)
+        # [N+1, N+1]: how many are drawn above and left of a corner, so that four of them count those of a rectangle
+        corner = functional.pad(drawn.long().cumsum(-1).cumsum(-2), (1, 0, 1, 0))
+
+        def at(q: Tensor, k: Tensor) -> Tensor:
+            return corner[of_row[:, None, None], q[:, :, None], k[:, None, :]]
+
+        count = at(q_end, k_end) - at(q, k_end) - at(q_end, k) + at(q, k)
+        return count > 0, count == (q_end - q)[:, :, None] * (k_end - k)[:, None, :]
+
+    def _drawn(self, last: Tensor, *used: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, N, N] as `draws`, with N above every block used; and [B], which of the R is each row's."""
+        n_blocks = int(torch.stack([last.amax(), *(block.amax() for block in used)]).amax()) + 1
+        if recording():  # in which what is kept would be a part of the graph
+            return self.draws(n_blocks, last), torch.arange(len(last), device=last.device)
+        lasts = last.tolist()
+        distinct = sorted(set(lasts))
+        of_row = torch.tensor([distinct.index(one) for one in lasts], device=last.device)
+        return _kept_draws(self, n_blocks, tuple(distinct), last.device), of_row
 
     def draws(self, n_blocks: int, last: Tensor) -> Tensor:
         """[B, N, N] bool: which blocks (columns) a block (row) draws in sequences that end with block ``last`` [B]."""
@@ -135,12 +177,18 @@ class RandomBlocks(Visibility, kind="random_blocks"):
         return legal & (rank < self.n)
 
 
+@lru_cache(maxsize=64)
+def _kept_draws(rule: RandomBlocks, n_blocks: int, last: tuple[int, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # training may use them later
+        return rule.draws(n_blocks, torch.tensor(last, device=device))
+
+
 def blocks(tags: Tags, size: int) -> Tensor:
     """[B, T]: the block of each token; −1 for padding."""
     return tags.position.div(size, rounding_mode="floor")
 
 
-def last_block(tags: Tags, size: int) -> Tensor:
+def last_block(tags: Tags | Spans, size: int) -> Tensor:
     """[B]: the last block of each sequence."""
     return (tags.horizon - 1).clamp(min=0) // size
 
@@ -148,6 +196,17 @@ def last_block(tags: Tags, size: int) -> Tensor:
 def at_edge(block: Tensor, last: Tensor) -> Tensor:
     """[B, T]: whether a block [B|1, T] is its sequence's first or last one."""
     return (block == 0) | (block == last[:, None])
+
+
+def _blocks_of(spans: Spans, size: int) -> Range:
+    return spans.first.div(size, rounding_mode="floor"), spans.last.div(size, rounding_mode="floor")
+
+
+def _reaches_edge(low: Tensor, high: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """[B, N] each: whether some block from ``low`` to ``high`` is its sequence's first or last one; whether all are."""
+    last = last[:, None]
+    ends = ((low == 0) | (low == last)) & ((high == 0) | (high == last))
+    return (low == 0) | ((low <= last) & (last <= high)), ends & (high - low <= 1)
 
 
 def mixed(x: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ from transpect.core.global_attention import GlobalSelfAttention
 from transpect.core.positions import Dims, PositionModule
 from transpect.core.stack_config import StackConfig
 from transpect.core.summaries import BlockSums, LayerSums, NoSummaries
-from transpect.core.visibility import Full, View
+from transpect.core.view import View
+from transpect.core.visibility import Full
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from torch import Tensor
 
 from transpect.base.errors import MaskError
 
+Columns = slice | Tensor
+"""A run of columns, or an index [n] int64 of columns, the same for every row of a batch."""
+
 
 @dataclass(frozen=True)
 class Tags:
@@ -130,10 +133,12 @@ class Tags:
             )
         return _lengths(self.position)[:, None]
 
-    def columns(self, which: slice) -> Tags:
-        """A run of columns of every row; the horizon stays."""
-        assert which.step in (None, 1)
-        start = None if self.start is None else self.start + which.indices(self.shape[1])[0]
+    def columns(self, which: Columns) -> Tags:
+        """These columns of every row; the horizon stays."""
+        start = None
+        if isinstance(which, slice):
+            assert which.step in (None, 1)
+            start = None if self.start is None else self.start + which.indices(self.shape[1])[0]
         return Tags(
             self.position[:, which],
             self.segment[:, which],

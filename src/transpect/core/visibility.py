@@ -7,21 +7,26 @@ A rule composes with ``&`` and ``|`` and can be drawn::
     print((Causal() & Window(3)).draw(6))
 
 Padding (position −1) neither sees nor is seen, under every rule. A mask is bool, True where the key is visible.
+For runs of tokens a rule answers from the ranges of their tags, without a mask (`Visibility.bounds`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from transpect.base.checks import LARGEST, at_most
+from transpect.base.checks import within
 from transpect.base.codec import Variant
-from transpect.base.errors import ConfigError, MaskError
+from transpect.base.errors import ConfigError
 from transpect.core.context import Tags
+from transpect.core.spans import Spans, gaps
+
+MOST_DILATED = 1000
+"""The most that a window may be dilated; `Window.probe` reaches over it."""
 
 
 class Visibility(Variant):
@@ -30,6 +35,16 @@ class Visibility(Variant):
     def sees(self, query: Tags, key: Tags) -> Tensor:
         """[B, T, S] bool: True where the rule lets the query see the key; padding is not its concern."""
         raise AssertionError("abstract")
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        """What holds for runs of tokens, by the ranges of their tags; padding is not its concern, as in `sees`.
+
+        Returns:
+            some: [B, NQ, NK] bool, False only where no query of the run sees a key of the other run.
+            every: [B, NQ, NK] bool, True only where every query of the run sees every key of the other run.
+        """
+        shape = *query.first.shape, key.first.shape[1]
+        return key.any_real.new_ones(shape), key.any_real.new_zeros(shape)
 
     def plain(self) -> Visibility:
         """The simplest rule that agrees with this one on a single document without padding, prefix or global token."""
@@ -87,6 +102,10 @@ class Full(Visibility, kind="full"):
             key.position.shape[0], query.position.shape[1], key.position.shape[1]
         )
 
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        always = key.any_real.new_ones(*query.first.shape, key.first.shape[1])
+        return always, always
+
 
 @dataclass(frozen=True)
 class Causal(Visibility, kind="causal"):
@@ -95,29 +114,54 @@ class Causal(Visibility, kind="causal"):
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return _not_after(query, key)
 
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        return _some_and_every_not_after(query, key)
+
 
 @dataclass(frozen=True)
 class Window(Visibility, kind="window"):
-    """0 ≤ i−j < width: the query itself and width−1 before it (Mistral, Longformer §3.1).
+    """0 ≤ i−j < width·dilation, and i−j a multiple of dilation: the query itself and the width−1 before it, or every
+    dilation-th of them (Mistral; Longformer §3.1).
 
     Attributes:
         width: how many keys a query sees at most, itself included.
-        both_ways: |i−j| < width instead, for encoders.
+        both_ways: |i−j| < width·dilation instead, for encoders.
+        dilation: from one key that a query sees to the next.
     """
 
     width: int
     both_ways: bool = False
+    dilation: int = 1
 
     def __post_init__(self) -> None:
-        at_most("Window.width", self.width, LARGEST)
-        if self.width < 1:
-            raise ConfigError("Window.width must be at least 1: a query sees itself", value=self.width)
+        within("Window.width", self.width)
+        within("Window.dilation", self.dilation, 1, MOST_DILATED)
+
+    @property
+    def probe(self) -> tuple[int, ...]:
+        return (*super().probe, self.dilation)
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        near = key.position[:, None, :] > (query.position - self.width)[:, :, None]
+        reach = self.width * self.dilation
+        near = key.position[:, None, :] > (query.position - reach)[:, :, None]
         if self.both_ways:
-            return near & (key.position[:, None, :] < (query.position + self.width)[:, :, None])
-        return near & _not_after(query, key)
+            near = near & (key.position[:, None, :] < (query.position + reach)[:, :, None])
+        else:
+            near = near & _not_after(query, key)
+        if self.dilation == 1:
+            return near
+        return near & ((query.position[:, :, None] - key.position[:, None, :]) % self.dilation == 0)
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        least, most = gaps((query.first, query.last), (key.first, key.last))
+        # in steps of the dilation: what a query sees are the whole steps from `back` to width−1
+        low, high = -(-least).div(self.dilation, rounding_mode="floor"), most.div(self.dilation, rounding_mode="floor")
+        back = 1 - self.width if self.both_ways else 0
+        some = low.clamp(min=back) <= high.clamp(max=self.width - 1)
+        every = (low >= back) & (high < self.width)
+        if self.dilation > 1:
+            every = every & (least == most) & (least % self.dilation == 0)
+        return some, every
 
 
 @dataclass(frozen=True)
@@ -126,6 +170,11 @@ class PrefixLM(Visibility, kind="prefix_lm"):
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return _not_after(query, key) | (query.prefix[:, :, None] & key.prefix[:, None, :])
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        some, every = _some_and_every_not_after(query, key)
+        some = some | (query.any_prefix[:, :, None] & key.any_prefix[:, None, :])
+        return some, every | (query.all_prefix[:, :, None] & key.all_prefix[:, None, :])
 
     def plain(self) -> Visibility:
         return Causal()
@@ -138,6 +187,10 @@ class SameSegment(Visibility, kind="same_segment"):
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return query.segment[:, :, None] == key.segment[:, None, :]
 
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        least, most = gaps((query.segment_low, query.segment_high), (key.segment_low, key.segment_high))
+        return (least <= 0) & (most >= 0), (least == 0) & (most == 0)
+
     def plain(self) -> Visibility:
         return Full()
 
@@ -148,6 +201,10 @@ class GlobalTokens(Visibility, kind="global_tokens"):
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return query.is_global[:, :, None] | key.is_global[:, None, :]
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        some = query.any_global[:, :, None] | key.any_global[:, None, :]
+        return some, query.all_global[:, :, None] | key.all_global[:, None, :]
 
 
 @dataclass(frozen=True)
@@ -180,6 +237,10 @@ class All(_Composed, kind="all"):
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return reduce(torch.logical_and, (rule.sees(query, key) for rule in self.rules))
 
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        some, every = zip(*(rule.bounds(query, key) for rule in self.rules), strict=True)
+        return reduce(torch.logical_and, some), reduce(torch.logical_and, every)
+
     def plain(self) -> Visibility:
         rules = tuple(plain for plain in (rule.plain() for rule in self.rules) if plain != Full())
         return All(rules) if len(rules) > 1 else (rules or (Full(),))[0]
@@ -192,49 +253,15 @@ class AnyOf(_Composed, kind="any"):
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return reduce(torch.logical_or, (rule.sees(query, key) for rule in self.rules))
 
-
-class View:
-    """One rule applied to one pass; made once, read by every layer.
-
-    Attributes:
-        everything: every query is known to see every key, so no mask is needed.
-        triangle: T = S and the mask is known to be the lower triangle.
-    """
-
-    def __init__(self, rule: Visibility, query: Tags, key: Tags) -> None:
-        self._rule, self._query, self._key = rule, query, key
-        (batch, queries), (keys_batch, keys) = query.shape, key.shape
-        if batch != keys_batch:
-            raise MaskError("queries and keys must come in the same number of rows", value=f"{batch} and {keys_batch}")
-        known = query.start is not None and key.start is not None
-        last = known and queries == 1 and query.start == (key.start or 0) + keys - 1
-        square = known and queries == keys and query.start == key.start
-        plain = rule.plain()
-        self.everything = known and (plain == Full() or (plain == Causal() and last))
-        self.triangle = plain == Causal() and square and not last
-        self._biased: tuple[Tensor, Tensor] | None = None
-
-    @cached_property
-    def mask(self) -> Tensor:
-        """[B, 1, T, S] bool, True where visible."""
-        return self._rule.mask(self._query, self._key)[:, None]
-
-    @cached_property
-    def blind(self) -> Tensor:
-        """[B, 1, T, 1] bool: the query sees no key."""
-        return ~self.mask.any(-1, keepdim=True)
-
-    @cached_property
-    def opened(self) -> Tensor:
-        """The mask with rows that see nothing opened, so that a softmax over them is finite; see `blind`."""
-        return self.mask | self.blind
-
-    def biased(self, bias: Tensor) -> Tensor:
-        """``bias`` [B|1, H, T, S] with −inf where hidden (rows that see nothing are left open); made once a bias."""
-        if self._biased is None or self._biased[0] is not bias:
-            self._biased = (bias, bias if self.everything else bias.masked_fill(~self.opened, float("-inf")))
-        return self._biased[1]
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        some, every = zip(*(rule.bounds(query, key) for rule in self.rules), strict=True)
+        return reduce(torch.logical_or, some), reduce(torch.logical_or, every)
 
 
 def _not_after(query: Tags, key: Tags) -> Tensor:
     return key.position[:, None, :] <= query.position[:, :, None]  # [B, T, S], j ≤ i
+
+
+def _some_and_every_not_after(query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+    least, most = gaps((query.first, query.last), (key.first, key.last))
+    return most >= 0, least >= 0

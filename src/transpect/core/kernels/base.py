@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from transpect.base.codec import Variant
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 See = Callable[[str, Tensor], None]
 

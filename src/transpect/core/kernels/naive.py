@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from transpect.core.kernels.base import Kernel, See
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 
 @dataclass(frozen=True)

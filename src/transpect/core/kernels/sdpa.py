@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from transpect.base.errors import ConfigError
 from transpect.core.kernels.base import Demands, Kernel, See
-from transpect.core.visibility import View
+from transpect.core.view import View
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""One rule of visibility applied to one pass.
+
+Axes: B batch, T query, S key, H heads, t and s the queries and keys of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from transpect.base.errors import MaskError
+from transpect.core.context import Columns, Tags
+from transpect.core.plan import Tile, plan
+from transpect.core.visibility import Causal, Full, Visibility
+
+KEPT = 1024
+"""How many bytes a query the masks of tiles may take to be kept: those of a window are, or those of the blocks on a
+diagonal, while a whole triangle's are in part."""
+
+
+class View:
+    """One rule applied to one pass; made once, read by every layer.
+
+    Attributes:
+        everything: every query is known to see every key, so no mask is needed.
+        triangle: T = S and the mask is known to be the lower triangle.
+    """
+
+    def __init__(self, rule: Visibility, query: Tags, key: Tags) -> None:
+        self._rule, self._query, self._key = rule, query, key
+        (batch, queries), (keys_batch, keys) = query.shape, key.shape
+        if batch != keys_batch:
+            raise MaskError("queries and keys must come in the same number of rows", value=f"{batch} and {keys_batch}")
+        known = query.start is not None and key.start is not None
+        last = known and queries == 1 and query.start == (key.start or 0) + keys - 1
+        square = known and queries == keys and query.start == key.start
+        plain = rule.plain()
+        self.everything = known and (plain == Full() or (plain == Causal() and last))
+        self.triangle = plain == Causal() and square and not last
+        self._biased: tuple[Tensor, Tensor] | None = None
+        self._tiles: dict[Hashable, tuple[Columns, Tensor]] = {}
+        self._room = KEPT * batch * queries
+        self._plans: dict[tuple[int, int], list[Tile]] = {}
+
+    def plan(self, size_q: int, size_k: int) -> list[Tile]:
+        """See `transpect.core.plan.plan`; made once for each pair of sizes."""
+        if (size_q, size_k) not in self._plans:
+            self._plans[size_q, size_k] = plan(self._rule, self._query, self._key, size_q, size_k)
+        return self._plans[size_q, size_k]
+
+    def tile(self, rows: slice, columns: Columns) -> Tensor | None:
+        """The part of `mask` for some queries and keys: [B, 1, t, s], or [1, 1, t, s] where the rows of the batch are
+        known to be alike; None under `everything`.
+
+        Layers share a view, so tiles are kept, within memory that is linear in T (`KEPT`).
+        """
+        if self.everything:
+            return None
+        where = id(columns) if isinstance(columns, Tensor) else (columns.start, columns.stop)
+        name = (rows.start, rows.stop, where)
+        if name not in self._tiles:
+            rule, query, key = self._apart
+            tile = rule.mask(query.columns(rows), key.columns(columns))[:, None]
+            if tile.numel() > self._room:
+                return tile
+            self._room -= tile.numel()
+            self._tiles[name] = (columns, tile)  # an id is the name of a tensor only while that lives
+        return self._tiles[name][1]
+
+    @cached_property
+    def _apart(self) -> tuple[Visibility, Tags, Tags]:
+        """What tiles are computed from: rows that are known to be alike are one."""
+        query, key = self._query, self._key
+        known = query.start is not None and key.start is not None
+        if not known or (self._rule.reads_length and bool((key.horizon != key.horizon[:1]).any())):
+            return self._rule, query, key
+        first = torch.zeros(1, dtype=torch.int64, device=key.position.device)
+        return self._rule.plain(), query.rows(first), key.rows(first)
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """[B, 1, T, S] bool, True where visible."""
+        return self._rule.mask(self._query, self._key)[:, None]
+
+    @cached_property
+    def blind(self) -> Tensor:
+        """[B, 1, T, 1] bool: the query sees no key."""
+        return ~self.mask.any(-1, keepdim=True)
+
+    @cached_property
+    def opened(self) -> Tensor:
+        """The mask with rows that see nothing opened, so that a softmax over them is finite; see `blind`."""
+        return self.mask | self.blind
+
+    def biased(self, bias: Tensor) -> Tensor:
+        """``bias`` [B|1, H, T, S] with −inf where hidden (rows that see nothing are left open); made once a bias."""
+        if self._biased is None or self._biased[0] is not bias:
+            self._biased = (bias, bias if self.everything else bias.masked_fill(~self.opened, float("-inf")))
+        return self._biased[1]
