@@ -183,10 +183,10 @@ def test_what_composed_rules_say_of_blocks_is_so(turn: int) -> None:
 @pytest.mark.parametrize("rule", TIGHT, ids=str)
 def test_bounds_are_tight_on_rows_without_padding(rule: Visibility, sizes: tuple[int, int]) -> None:
     tags = replace(counted(), is_global=chosen(2, LENGTH, seed=3, of=5))
-    for query, key in (cached(tags, 0), cached(tags, 14), cached(counted(start=7), 2)):
+    short = counted(length=5)  # of two blocks, first and last
+    for query, key in (cached(tags, 0), cached(tags, 14), cached(counted(start=7), 2), cached(short, 0)):
         some, every, is_some, is_every = bounded(rule, query, key, sizes)
         assert torch.equal(some, is_some)
-        # of a dilated window all is visible only where both runs are single tokens
         assert torch.equal(every, is_every)
 
 
@@ -336,21 +336,19 @@ def test_plans_ask_for_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
             View(rule, query, key).plan(4, 4)
 
 
-@pytest.mark.parametrize("rule", [Blocks(2) | EdgeBlocks(2) | RandomBlocks(2, n=2, seed=9), EdgeBlocks(3)], ids=str)
-def test_what_was_made_while_answering_serves_training(rule: Visibility) -> None:
-    """A plan is kept, and so are draws; an index made in inference mode could not be kept for a backward pass."""
+@pytest.mark.parametrize("rule", [Window(2, dilation=12), Blocks(2) | RandomBlocks(2, n=2, seed=9)], ids=str)
+def test_what_was_kept_while_answering_serves_training(rule: Visibility) -> None:
+    """Plans and draws outlive a pass; an index made in inference mode could not be saved for a backward pass."""
     tags = Tags.dense(1, 37)
-    for mode in (True, False):
-        with torch.inference_mode(mode):
-            view = View(rule & Window(20, both_ways=True), tags, tags)
-            tiles = [(tile.columns, view.tile(tile.rows, tile.columns)) for tile in view.plan(4, 2)]
-            plain = plan(Window(3) | Odd() & Blocks(2, reach=0), tags, tags, 4, 2)
     key = torch.randn(37, 3, requires_grad=True)
-    for columns, mask in [*tiles, *((tile.columns, None) for tile in plain)]:
-        part = key[columns]
-        score = (part @ part.mT).sum(0)
-        (score if mask is None else torch.where(mask[0, 0], score, 0)).square().sum().backward()
-    assert key.grad is not None
+    for answering in (True, False):
+        with torch.inference_mode(answering):
+            view = View(rule, tags, tags)
+            tiles = [(tile.columns, view.tile(tile.rows, tile.columns)) for tile in view.plan(4, 2)]
+    assert any(isinstance(columns, Tensor) for columns, _ in tiles)
+    for columns, mask in tiles:
+        assert mask is not None
+        torch.where(mask[0, 0], key[columns].sum(-1), 0).square().sum().backward()
 
 
 def test_kept_draws_are_the_draws() -> None:

@@ -179,8 +179,7 @@ class RandomBlocks(Visibility, kind="random_blocks"):
 
 @lru_cache(maxsize=64)
 def _kept_draws(rule: RandomBlocks, n_blocks: int, last: tuple[int, ...], device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # training may use them later
-        return rule.draws(n_blocks, torch.tensor(last, device=device))
+    return rule.draws(n_blocks, torch.tensor(last, device=device))
 
 
 def blocks(tags: Tags, size: int) -> Tensor:
