@@ -306,8 +306,20 @@ def test_blocks_that_adjoin_are_a_slice_and_others_an_index() -> None:
         (True, True, True),
     )
     marked = replace(tags, position=torch.where(tags.position < 8, -1, tags.position), start=None)
-    assert [tile.rows.start for tile in plan(Window(2), marked, marked, 4, 4)] == [8, 12, 16]
+    assert [said(tile)[:2] for tile in plan(Full(), marked, marked, 8, 4)] == [
+        ("slice(8, 16, None)", "slice(8, 20, None)"),
+        ("slice(16, 20, None)", "slice(8, 20, None)"),
+    ]
     assert plan(Full(), tags.columns(slice(0, 0)), tags, 4, 4) == []
+
+
+def test_tags_of_columns_by_index() -> None:
+    for tags in (packed(), Tags.dense(3, LENGTH, start=4)):
+        for index in (torch.tensor([3, 4, 5]), torch.tensor([0, 7, 20])):
+            part = tags.columns(index)
+            assert part.start is None and torch.equal(part.horizon, tags.horizon)
+            for name in ("position", "segment", "prefix", "is_global"):
+                assert torch.equal(getattr(part, name), getattr(tags, name)[:, index])
 
 
 def area(tiles: list[Tile], keys: int) -> int:
