@@ -17,6 +17,21 @@ IGNORE: Final = -100
 """The label of a position where nothing is predicted (`torch.nn.functional.cross_entropy` ignores it by default)."""
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Where a batch stands whose rows go on from batch to batch.
+
+    Attributes:
+        slot: which lanes its rows are. Row b goes on where row b of the last batch of this slot ended.
+        first: its lanes begin here: nothing goes before it.
+        memory: how many columns its successor should remember, at most.
+    """
+
+    slot: int
+    first: bool
+    memory: int
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Rows of training examples.
@@ -29,6 +44,7 @@ class Batch:
         token_types: [B, T] int64 segment ids for models that have such embeddings.
         source_ids: [B, S] int64, what the encoder of an encoder–decoder reads.
         source_tags: of ``source_ids``.
+        stretch: for rows that go on from batch to batch; None where each row stands alone.
     """
 
     ids: Tensor
@@ -37,6 +53,7 @@ class Batch:
     token_types: Tensor | None = None
     source_ids: Tensor | None = None
     source_tags: Tags | None = None
+    stretch: Stretch | None = None
 
     @property
     def n_labels(self) -> int:

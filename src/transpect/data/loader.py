@@ -10,11 +10,14 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, final
 
+import numpy as np
+
 from transpect.base.codec import to_data
 from transpect.base.errors import ConfigError, DataError
 from transpect.data.batch import Batch
 from transpect.data.documents import Document, Documents
 from transpect.data.draws import draws
+from transpect.data.lanes import EachAlone, Lanes, Order, check_options
 from transpect.data.objectives.base import Encoded, Example, Objective
 from transpect.data.packing import Plan
 from transpect.text.tokenizer import Tokenizer
@@ -43,6 +46,9 @@ class Batches:
     with an end are encoded once, here. Of documents without end, an epoch is the next `BLOCK` of them, encoded when its
     turn comes; a block of which the objective can use nothing is passed over.
 
+    Where the objective remembers, rows go on from batch to batch instead (see `transpect.data.lanes`), and a batch
+    reaches into no other epoch.
+
     Args:
         documents: what to read.
         objective: what to make of it.
@@ -50,6 +56,7 @@ class Batches:
         batch_size: B.
         seq_len: the longest row.
         seed: of orders and of masks.
+        slots: micro-batches of an update, which the order of rows that go on depends on.
 
     Raises:
         ConfigError: sizes below 1, or a tokenizer that lacks what the objective needs.
@@ -65,12 +72,17 @@ class Batches:
         batch_size: int,
         seq_len: int,
         seed: int = 0,
+        slots: int = 1,
     ) -> None:
-        for name, size in (("batch_size", batch_size), ("seq_len", seq_len)):
+        for name, size in (("batch_size", batch_size), ("seq_len", seq_len), ("slots", slots)):
             if size < 1:
                 raise ConfigError(f"{name} must be at least 1", value=size)
         self._documents, self._batch_size, self._seed = documents, batch_size, seed
         self._task = objective.build(tokenizer, seq_len)
+        self._order: Order = EachAlone()
+        if objective.remembers is not None:
+            numbered = not objective.separates
+            self._order = Lanes(objective.remembers, batch_size, slots, seq_len, numbered)
         self._whole = None if documents.size is None else self._task.encode(documents, documents.segmenter)
         if self._whole is not None and not self.n_rows:
             raise DataError("the objective must find something to predict in the documents", value=documents.size)
@@ -87,21 +99,25 @@ class Batches:
 
     def state(self) -> dict[str, Any]:
         """Where it is, as JSON data: the next batch will begin with this row of this epoch."""
-        return {"epoch": self._epoch, "row": self._row, "data": self._fingerprint}
+        place = {"epoch": self._epoch, "row": self._row, "data": self._fingerprint}
+        return {**place, "order": self._order.options} if self._order.options else place
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken: the batches that follow are the same bit for bit.
 
-        The batch size may be another one; data, tokens, objective, ``seq_len`` and seed may not.
+        The batch size may be another one, unless rows go on from batch to batch; data, tokens, objective, ``seq_len``
+        and seed may not.
 
         Raises:
             DataError: it was taken from something else.
+            ConfigError: rows go on, and the batch size or ``slots`` is another one.
         """
         if state.get("data") != self._fingerprint:
             raise DataError(
                 "a run must go on with the data, tokenizer, objective, seq_len and seed that it was started with",
                 remedy="Restore them, or start a new run in another directory.",
             )
+        check_options(state.get("order", {}), self._order.options)
         self._epoch, self._row = int(state["epoch"]), int(state["row"])
 
     # batches
@@ -110,7 +126,10 @@ class Batches:
         return self
 
     def __next__(self) -> Batch:
-        return self._task.collate([self._next_example() for _ in range(self._batch_size)])
+        self._next_pass()
+        row = self._row
+        batch = self._task.collate([self._next_example() for _ in range(self._batch_size)])
+        return self._order.placed(batch, row, training=True)
 
     def once(self) -> Iterator[Batch]:
         """One pass in the order of the documents, the last batch as small as it comes; for evaluation.
@@ -122,8 +141,10 @@ class Batches:
         """
         run = self._ordered
         rows = (self._example(run, row, "once") for row in range(len(run.plan)))
+        first = 0
         while batch := list(islice(rows, self._batch_size)):
-            yield self._task.collate(batch)
+            yield self._order.placed(self._task.collate(batch), first, training=False)
+            first += len(batch)
 
     # measures
 
@@ -166,7 +187,7 @@ class Batches:
             raise ConfigError(
                 "documents without end have no whole pass", remedy="Say how many: stories: 500 in the source."
             )
-        return _Pass(self._whole, self._task.plan(self._whole, None))
+        return self._planned(self._whole, None)
 
     def _next_example(self) -> Example:
         run = self._next_pass()
@@ -196,8 +217,11 @@ class Batches:
         if self._current is None or self._current[0] != epoch:
             block = range(epoch * BLOCK, (epoch + 1) * BLOCK)
             encoded = self._encoded(block) if self._whole is None else self._whole
-            self._current = (epoch, _Pass(encoded, self._task.plan(encoded, draws("order", self._seed, epoch))))
+            self._current = (epoch, self._planned(encoded, draws("order", self._seed, epoch)))
         return self._current[1]
+
+    def _planned(self, encoded: Encoded, generator: np.random.Generator | None) -> _Pass:
+        return _Pass(encoded, self._order.arranged(self._task.plan(encoded, generator)))
 
     def _encoded(self, numbers: range) -> Encoded:
         documents: Iterator[Document] = (self._documents[number] for number in numbers)

@@ -90,6 +90,28 @@ def packed(pieces: Ints, capacity: int, overhead: int = 0) -> Plan:
     return Plan(pieces[by_row], np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=opened))]))
 
 
+def in_lanes(plan: Plan, count: int, capacity: int) -> Plan:
+    """The places of a plan, end to end, in lanes that are read side by side, segment by segment.
+
+    The whole is cut into ``count`` lanes of equal length (the first ones may have a place more), and each lane every
+    ``capacity`` places. Row s · count + b is segment s of lane b, so it goes on where row (s − 1) · count + b ended.
+    Where a lane is over before the others, its rows are empty.
+    """
+    lengths = plan.pieces[:, 2]
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    size = total // count + (np.arange(count) < total % count)
+    steps = np.arange(-(-int(size[0]) // capacity) + 1) * capacity
+    marks = (np.cumsum(size) - size)[:, None] + np.minimum(steps, size[:, None])  # [lanes, segments + 1]
+    borders = np.union1d(np.concatenate([[0], ends]), marks)
+    begin, length = borders[:-1], np.diff(borders)
+    which = np.searchsorted(ends, begin, side="right")
+    start = plan.pieces[which, 1] + begin - (ends[which] - lengths[which])
+    rows = np.searchsorted(begin, np.append(marks[:, :-1], total))
+    by_lane = Plan(np.stack([plan.pieces[which, 0], start, length], 1), rows)
+    return by_lane.reordered(np.arange(len(by_lane)).reshape(count, -1).T.ravel())
+
+
 def joined(lengths: Ints, order: Ints, capacity: int) -> Plan:
     """Documents end to end in ``order``, the whole cut every ``capacity`` places; only the last row may be short."""
     ends = np.cumsum(lengths[order])

@@ -102,6 +102,11 @@ class Position(Variant):
         """Whether it depends on how long a sequence is in all (`Tags.horizon`)."""
         return False
 
+    @property
+    def bounded(self) -> bool:
+        """Whether it knows no position beyond the model's context."""
+        return False
+
     def build(self, dims: Dims) -> PositionModule:
         """The scheme's parameters and buffers for one stack."""
         raise AssertionError("abstract")

@@ -31,6 +31,10 @@ class Learned(Position, kind="learned"):
     def embeds(self) -> bool:
         return True
 
+    @property
+    def bounded(self) -> bool:
+        return True
+
     def build(self, dims: Dims) -> PositionModule:
         return LearnedModule(dims.context_length, self.offset, dims.d_embed)
 

@@ -49,6 +49,10 @@ class RepeatedBlock(Position, kind="repeated_block"):
         return self.inner.embeds
 
     @property
+    def bounded(self) -> bool:
+        return self.inner.bounded
+
+    @property
     def reads_length(self) -> bool:
         return True
 

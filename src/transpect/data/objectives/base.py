@@ -16,6 +16,7 @@ from torch import Tensor
 
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError, DataError
+from transpect.cache import check_memory
 from transpect.core.config import ModelConfig
 from transpect.core.context import Tags
 from transpect.core.heads import CausalLM, MaskedLM
@@ -28,6 +29,19 @@ from transpect.text.tokenizer import Tokenizer
 
 Key = tuple[int | str, ...]
 """What tells a row from all others: seed, epoch, number."""
+
+
+@dataclass(frozen=True)
+class Remembers:
+    """For rows that go on from batch to batch: how many columns a model remembers of what came before.
+
+    Attributes:
+        training: in training.
+        evaluation: in evaluation.
+    """
+
+    training: int
+    evaluation: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,11 @@ class Objective(Variant):
     @abstractmethod
     def separates(self) -> bool:
         """Whether several documents share a row and must not see each other."""
+
+    @property
+    def remembers(self) -> Remembers | None:
+        """Whether rows go on from batch to batch, and with how much memory; None is rows that stand alone."""
+        return None
 
     @abstractmethod
     def build(self, tokenizer: Tokenizer, seq_len: int) -> Task:
@@ -87,7 +106,7 @@ class Objective(Variant):
         Raises:
             ConfigError: another kind of model, a head that predicts no tokens, a vocabulary smaller than the
                 tokenizer's, a context shorter than ``seq_len``, positions under which packed documents feel each
-                other, or what `build` refuses.
+                other or a memory can't go on, or what `build` refuses.
         """
         needs = self.needs
         if config.kind != needs.model:
@@ -127,6 +146,8 @@ class Objective(Variant):
                 value=f"positions {config.last.positions.kind}, visibility {config.last.visibility.kind}",
                 remedy="Set data.objective.pack: false, or choose others, e.g. the RoPE scaling yarn.",
             )
+        if self.remembers is not None:
+            check_memory(config)
         self.build(tokenizer, seq_len)
 
     @final
