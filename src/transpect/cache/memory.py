@@ -94,9 +94,7 @@ class SegmentMemory:
             memory._next = after.to(device) if after.ndim else int(after)
         if "position" in tensors:
             position, segment, prefix, is_global, horizon = (tensors[tag].to(device) for tag in TAGS)
-            memory._tags = Tags(
-                position, segment, prefix, is_global, horizon, None if start is None else int(start)
-            )
+            memory._tags = Tags(position, segment, prefix, is_global, horizon, None if start is None else int(start))
         memory._hidden = {int(name): tensor.to(device) for name, tensor in tensors.items() if name.isdigit()}
         return memory
 

@@ -22,14 +22,18 @@ app = application()
 EXAMPLES = """\
 transpect eval runs/demo
 transpect eval runs/tang --data poems.txt
-transpect eval runs/translate --data pairs.tsv --json"""
+transpect eval runs/translate --data pairs.tsv --json
+transpect eval runs/xl --memory 0"""
 
 
 @app.command("eval", cls=Command, help=tr("cli.eval"), epilog=EXAMPLES)
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help=tr("cli.eval.data"))] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.eval.batch_size"))] = 16,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.eval.batch_size"))
+    ] = None,
+    memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.eval.memory"))] = None,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
@@ -41,6 +45,8 @@ def evaluate(
     lm = load(model, device, allow_pickle=allow_pickle)
     recipe = _recipe(Path(model))
     documents = _documents(model, data, recipe)
+    if batch_size is None and recipe is not None and recipe.objective.remembers is not None:
+        batch_size = recipe.train.eval_batch_size  # the lanes that the run itself was evaluated with
     measured = evaluate_documents(
         lm.model,
         lm.tokenizer,
@@ -49,6 +55,7 @@ def evaluate(
         objective=None if recipe is None else recipe.objective,
         seq_len=None if recipe is None else recipe.seq_len,
         batch_size=batch_size,
+        memory=memory,
     )
     if not math.isfinite(measured.loss):
         raise CheckpointError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -20,10 +20,11 @@ from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.data.documents import Documents
 from transpect.data.loader import Batches
-from transpect.data.objectives import Causal, Masked, Objective, Seq2Seq
+from transpect.data.objectives import Causal, Masked, Objective, Recurrent, Seq2Seq
 from transpect.interop.blank import blank
 from transpect.text.tokenizer import Tokenizer
 from transpect.train.loss import check_head, loss_without_gradient
+from transpect.train.memories import Memories
 from transpect.train.precision import Precision
 from transpect.train.randomness import unchanged_randomness
 
@@ -95,12 +96,12 @@ def evaluate(
     """
     device = model.token.weight.device
     losses: list[torch.Tensor] = []
-    n_tokens = 0
+    n_tokens, memories = 0, Memories()
     with evaluating(model), unchanged_randomness(device):
         for batch in batches:
             count = batch.n_labels
             if count:
-                losses.append(loss_without_gradient(model, batch.to(device), precision))
+                losses.append(loss_without_gradient(model, batch.to(device), precision, memories.of(batch)))
                 n_tokens += count
     if not n_tokens:
         raise DataError("there must be at least one token to predict", remedy="Evaluate on another text.")
@@ -121,8 +122,9 @@ def evaluate_documents(
     documents: Documents,
     *,
     objective: Objective | None = None,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     seq_len: int | None = None,
+    memory: int | None = None,
 ) -> Evaluation:
     """Measure a finished model on documents.
 
@@ -130,23 +132,50 @@ def evaluate_documents(
         documents: of a source, ``source.documents()``.
         objective: None is next-token prediction for a decoder, masked tokens for an encoder, sequence to sequence for
             an encoder–decoder.
-        batch_size: rows at a time.
+        batch_size: rows at a time; None is 16, or 1 where rows go on from batch to batch.
         seq_len: the longest row; None is the model's context.
+        memory: read a text in segments of ``seq_len``, with a memory of so many tokens before each (`Recurrent`); None
+            is as the objective says.
 
     Raises:
-        ConfigError: a model that does not fit the objective or the tokenizer, or documents without end.
+        ConfigError: a model that does not fit the objective, the memory or the tokenizer, or documents without end.
         DataError: documents that the objective can't use.
     """
     check_head(model)
     length = model.config.context_length if seq_len is None else seq_len
     chosen = OBJECTIVES[model.config.kind]() if objective is None else objective
+    chosen = chosen if memory is None else remembering(chosen, memory)
     try:
         chosen.check(model.config, tokenizer, length)
     except ConfigError as error:  # whose remedies are for a recipe: of a finished model nothing can be set
         error.remedy = _remedy(model, tokenizer, length)
         raise
-    batches = Batches(documents, chosen, tokenizer, batch_size=batch_size, seq_len=length)
+    rows = rows_at_once(chosen, 16) if batch_size is None else batch_size
+    batches = Batches(documents, chosen, tokenizer, batch_size=rows, seq_len=length)
     return evaluate_pass(adapted(model, chosen), batches, chosen)
+
+
+def rows_at_once(objective: Objective, usual: int) -> int:
+    """How many rows an evaluation reads side by side where nobody says: as many as is usual; but one where rows go on
+    from batch to batch, since each further lane would begin without memory."""
+    return usual if objective.remembers is None else 1
+
+
+def remembering(objective: Objective, memory: int) -> Recurrent:
+    """An objective with a memory of so many tokens in evaluation; documents see each other as they did.
+
+    Raises:
+        ConfigError: it does not predict each next token.
+    """
+    if isinstance(objective, Recurrent):
+        return replace(objective, eval_memory=memory)
+    if isinstance(objective, Causal):
+        return Recurrent(memory, separate=objective.separate)
+    raise ConfigError(
+        "a memory of earlier segments is for the prediction of each next token",
+        value=f"objective {objective.kind}",
+        remedy="Leave the memory out.",
+    )
 
 
 def _remedy(model: Transformer, tokenizer: Tokenizer, length: int) -> str:

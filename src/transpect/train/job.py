@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from transpect.data.split import split
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
 from transpect.train.loss import check_head
+from transpect.train.memories import Memories
 from transpect.train.recipe import Recipe, TokenizerSpec
 
 ENDLESS_TEXTS = 5_000
@@ -36,6 +37,7 @@ class Job:
         batches: to train on.
         valid: to evaluate on, if anything.
         generation: special ids for whoever writes with the model.
+        memories: what rows that go on from update to update remember.
     """
 
     recipe: Recipe
@@ -45,6 +47,7 @@ class Job:
     batches: Batches
     valid: Batches | None
     generation: Data
+    memories: Memories = field(default_factory=Memories)
 
     @property
     def objective(self) -> Objective:
@@ -77,15 +80,17 @@ def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
     check_head(model)
     assert spec.eval_batch_size is not None
 
-    def loader(documents: Documents, batch_size: int) -> Batches:
-        return Batches(documents, objective, tokenizer, batch_size=batch_size, seq_len=full.seq_len, seed=spec.seed)
+    def loader(documents: Documents, batch_size: int, slots: int = 1) -> Batches:
+        return Batches(
+            documents, objective, tokenizer, batch_size=batch_size, seq_len=full.seq_len, seed=spec.seed, slots=slots
+        )
 
     return Job(
         recipe=full,
         config=config,
         model=model,
         tokenizer=tokenizer,
-        batches=loader(train, spec.batch_size),
+        batches=loader(train, spec.batch_size, spec.accumulate),
         valid=None if valid is None else loader(valid, spec.eval_batch_size),
         generation=dict(objective.generation(tokenizer)),
     )

@@ -113,6 +113,7 @@ def train(
         if state is not None:
             remarks = _check(state, job)
             apply_state(state, job.model, optimizer)
+            job.memories.load(state.part("memory"), device)
             progress = Progress(**state.data["progress"])
         session = Session(run, job, optimizer, progress, metrics, logger)
         if source is not None and source != run:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from transpect.base.errors import ConfigError
-from transpect.core.context import NO_SOURCE
+from transpect.core.context import NO_MEMORY, NO_SOURCE, Memory
 from transpect.core.heads import CausalLM, MaskedLM, TokenClass
 from transpect.core.model import Transformer
 from transpect.data.batch import IGNORE, Batch
@@ -53,7 +53,13 @@ def summed_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tenso
 
 
 def accumulate_gradient(
-    model: Transformer, batch: Batch, *, n_labels: int, smoothing: float = 0.0, precision: Precision = "fp32"
+    model: Transformer,
+    batch: Batch,
+    *,
+    n_labels: int,
+    smoothing: float = 0.0,
+    precision: Precision = "fp32",
+    memory: Memory = NO_MEMORY,
 ) -> Tensor:
     """Add the gradient of (summed loss of ``batch``) / ``n_labels`` to the weights' own.
 
@@ -65,13 +71,14 @@ def accumulate_gradient(
         n_labels: the labels of the whole update.
         smoothing: as in `summed_loss`.
         precision: of the arithmetic.
+        memory: of the batches that this one goes on from; no gradient goes into it.
 
     Returns:
         the summed loss of ``batch``, without a graph.
     """
     device = batch.ids.device
     with arithmetic(precision, device):
-        hidden, labels = labelled(model, batch)
+        hidden, labels = labelled(model, batch, memory)
     pieces = list(_pieces(hidden, labels, model.config.vocab_size))
     losses, gradients = [], []
     for piece, answers in pieces:
@@ -87,20 +94,22 @@ def accumulate_gradient(
     return torch.stack(losses).sum()
 
 
-def loss_without_gradient(model: Transformer, batch: Batch, precision: Precision = "fp32") -> Tensor:
+def loss_without_gradient(
+    model: Transformer, batch: Batch, precision: Precision = "fp32", memory: Memory = NO_MEMORY
+) -> Tensor:
     """The summed loss of ``batch`` in nats, without smoothing; call it under `torch.no_grad`."""
     with arithmetic(precision, batch.ids.device):
-        hidden, labels = labelled(model, batch)
+        hidden, labels = labelled(model, batch, memory)
         pieces = _pieces(hidden, labels, model.config.vocab_size)
         return torch.stack([summed_loss(_logits(model, piece, batch), answers) for piece, answers in pieces]).sum()
 
 
-def labelled(model: Transformer, batch: Batch) -> tuple[Tensor, Tensor]:
+def labelled(model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> tuple[Tensor, Tensor]:
     """What the head should read for the tokens that have labels, [N, D], and the labels, [N]."""
     source = NO_SOURCE
     if batch.source_ids is not None:
         source = model.encode(batch.source_ids, tags=batch.source_tags)
-    hidden = model.hidden(batch.ids, tags=batch.tags, token_types=batch.token_types, source=source)
+    hidden = model.hidden(batch.ids, tags=batch.tags, token_types=batch.token_types, source=source, memory=memory)
     rows, labels = hidden.flatten(0, 1), batch.labels.flatten()  # [B·T, D], [B·T]
     index = (labels != IGNORE).nonzero().squeeze(-1)
     return (rows, labels) if len(index) == len(labels) else (rows.index_select(0, index), labels[index])

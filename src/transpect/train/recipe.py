@@ -16,7 +16,7 @@ from transpect.core.presets import preset
 from transpect.data.objectives import Objective
 from transpect.data.sources import Source
 from transpect.text.tokenizer import Tokenizer
-from transpect.train.evaluate import OBJECTIVES
+from transpect.train.evaluate import OBJECTIVES, rows_at_once
 from transpect.train.optimizers import AdamW, Optimizer
 from transpect.train.precision import Precision, check_precision
 from transpect.train.schedules import Cosine, Schedule
@@ -122,7 +122,7 @@ class TrainSpec:
         max_steps: optimizer updates of the whole run.
         batch_size: rows of a micro-batch.
         accumulate: micro-batches of an update.
-        eval_batch_size: rows at a time in evaluation; None is ``batch_size``.
+        eval_batch_size: rows at a time in evaluation; None is ``batch_size``, or 1 where rows go on from one to the next.
         optimizer: with its options.
         schedule: the learning rate as a function of updates.
         clip: the global gradient norm to clip to; null clips nothing.
@@ -222,7 +222,7 @@ class Recipe:
                 train,
                 optimizer=optimizer,
                 schedule=schedule,
-                eval_batch_size=train.eval_batch_size or train.batch_size,
+                eval_batch_size=train.eval_batch_size or rows_at_once(self.objective, train.batch_size),
             ),
         )
 

@@ -115,7 +115,7 @@ class Session:
             "recipe": recipe_data(job.recipe),
             "made_with": made_with(job.model.token.weight.device),
         }
-        write_state(self._run, data, job.model, self._optimizer, job.tokenizer)
+        write_state(self._run, data, job.model, self._optimizer, job.tokenizer, job.memories)
         self._saved_step = self.progress.step
 
     def _step(self) -> None:
@@ -129,6 +129,7 @@ class Session:
             clip=spec.clip,
             smoothing=spec.label_smoothing,
             precision=spec.precision,
+            memories=self._job.memories,
         )
         progress.step += 1
         progress.tokens += self.update.n_tokens

@@ -1,7 +1,8 @@
 """The training state of a run: everything that its future depends on, in one directory that is replaced as a whole.
 
-``state/state.safetensors`` holds weights, optimizer memory and torch's generators; ``state/state.json`` counters, the
-position in the data, the other generators, the recipe and the versions; ``state/tokenizer`` the tokenizer. No pickle.
+``state/state.safetensors`` holds weights, optimizer memory, torch's generators and the memories of rows that go on;
+``state/state.json`` counters, the position in the data, the other generators, the recipe and the versions;
+``state/tokenizer`` the tokenizer. No pickle.
 A writer that is killed between any two operations leaves the old state or the new one, complete (see
 `transpect.interop.directory`); nothing is half written under its name.
 """
@@ -24,6 +25,7 @@ from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
 from transpect.interop import atomic_directory, settled
 from transpect.text.tokenizer import Tokenizer
+from transpect.train.memories import Memories
 from transpect.train.optimizers import load_optimizer_tensors, optimizer_tensors
 from transpect.train.randomness import capture, restore
 
@@ -36,7 +38,7 @@ class TrainingState:
     """A state as it stands on disk.
 
     Attributes:
-        tensors: ``model/…``, ``optimizer/…`` and ``random/…``.
+        tensors: ``model/…``, ``optimizer/…``, ``random/…``, and ``memory/…`` where rows go on from batch to batch.
         data: step, counters, position in the data, generators, recipe.
         folder: where it was read.
     """
@@ -63,7 +65,12 @@ class TrainingState:
 
 
 def write_state(
-    run: Path, data: Data, model: nn.Module, optimizer: torch.optim.Optimizer, tokenizer: Tokenizer
+    run: Path,
+    data: Data,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tokenizer: Tokenizer,
+    memories: Memories,
 ) -> None:
     """Replace the state of a run directory.
 
@@ -73,6 +80,7 @@ def write_state(
         model: its weights.
         optimizer: its memory.
         tokenizer: written with the first state, and kept by those that follow.
+        memories: of rows that go on.
 
     Raises:
         CheckpointError: it can't be written.
@@ -83,6 +91,7 @@ def write_state(
     memory = optimizer_tensors(optimizer, model.named_parameters())
     tensors |= {f"optimizer/{name}": tensor for name, tensor in memory.items()}
     tensors |= {f"random/{name}": tensor for name, tensor in generators.items()}
+    tensors |= {f"memory/{name}": tensor for name, tensor in memories.tensors().items()}
     content = {"format": FORMAT, **data, "random": others}
     content["digest"] = digest(content)
     with atomic_directory(run / FOLDER, keep=lambda name: name == TOKENIZER) as staging:

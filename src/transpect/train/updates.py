@@ -13,6 +13,7 @@ from transpect.base.errors import DataError
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.train.loss import accumulate_gradient
+from transpect.train.memories import Memories
 from transpect.train.optimizers import set_rate
 from transpect.train.precision import Precision
 
@@ -63,6 +64,7 @@ def update(
     clip: float | None = None,
     smoothing: float = 0.0,
     precision: Precision = "fp32",
+    memories: Memories | None = None,
 ) -> Update:
     """Make one update with the gradient of the mean loss over all labels of ``batches``.
 
@@ -75,8 +77,13 @@ def update(
         clip: the global gradient norm to clip to; None clips nothing.
         smoothing: label smoothing ε.
         precision: of the forward and backward arithmetic.
+        memories: of the updates before, for batches whose rows go on from theirs; None is none yet.
+
+    Raises:
+        ConfigError: a batch goes on, and ``memories`` do not hold what it goes on from.
     """
     device = model.token.weight.device
+    memories = Memories() if memories is None else memories
     counts = [batch.n_labels for batch in batches]
     n_labels = sum(counts)
     total = torch.zeros((), dtype=torch.float32, device=device)
@@ -84,7 +91,9 @@ def update(
         if not count:
             continue
         moved = batch if batch.ids.device == device else batch.to(device)
-        total += accumulate_gradient(model, moved, n_labels=n_labels, smoothing=smoothing, precision=precision)
+        total += accumulate_gradient(
+            model, moved, n_labels=n_labels, smoothing=smoothing, precision=precision, memory=memories.of(moved)
+        )
     norm = clip_gradient(model, clip)
     set_rate(optimizer, rate)
     optimizer.step()

@@ -188,5 +188,12 @@ ROWS: dict[str, Row] = {
         "en": "The text: a file, a folder, JSONL (field `text`) or TSV; without it, what a run was evaluated on.",
         "zh": "评测文本：文件、文件夹、JSONL（text 字段）或 TSV；不给则用该次训练自己的评测数据。",
     },
-    "cli.eval.batch_size": {"en": "How many rows at once.", "zh": "一次处理多少行。"},
+    "cli.eval.batch_size": {
+        "en": "How many rows at once: 16, or, read with a memory, 1.",
+        "zh": "一次处理多少行：默认 16；带记忆时默认 1。",
+    },
+    "cli.eval.memory": {
+        "en": "Read in segments with a memory of so many tokens before each.",
+        "zh": "分段读取，每段之前记住这么多词元。",
+    },
 }

@@ -93,9 +93,7 @@ class RecurrentTask(Task):
             return row
         documents, starts, lengths = np.array(pieces).T
         within_piece = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return replace(
-            row, position=np.repeat(starts, lengths) + within_piece, segment=np.repeat(documents, lengths)
-        )
+        return replace(row, position=np.repeat(starts, lengths) + within_piece, segment=np.repeat(documents, lengths))
 
 
 _NOTHING: Ints = np.empty(0, np.int64)
