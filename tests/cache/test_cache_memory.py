@@ -73,7 +73,9 @@ RULES: dict[str, Visibility] = {"causal": Causal(), "window": Window(4), "packed
 PIECES = [(4, 4, 4, 1), (5, 8), (1, 3, 9), (1,) * LENGTH, (LENGTH,)]
 
 
-def config_of(positions: Position, rule: Visibility | None = None, *, context: int = 64, layers: int = 3) -> ModelConfig:
+def config_of(
+    positions: Position, rule: Visibility | None = None, *, context: int = 64, layers: int = 3
+) -> ModelConfig:
     stack = StackConfig(
         n_layers=layers,
         attention=AttentionConfig(n_heads=4, n_kv_heads=2),
@@ -261,7 +263,10 @@ def encoder_decoder() -> ModelConfig:
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (replace(config_of(Rope()), encoder=config_of(Rope(), Full()).last, decoder=None, head=MaskedLM()), "decoder alone"),
+        (
+            replace(config_of(Rope()), encoder=config_of(Rope(), Full()).last, decoder=None, head=MaskedLM()),
+            "decoder alone",
+        ),
         (encoder_decoder(), "decoder alone"),
         (config_of(Rope(), Full()), "no token may see a later one"),
         (config_of(Rope(), Window(3, both_ways=True)), "no token may see a later one"),

@@ -274,6 +274,6 @@ def _padded(rows: Sequence[Ints], width: int, fill: int) -> Tensor:
 def _tags(position: Tensor, segment: Tensor) -> Tags:
     """Tags that know when all rows are one full document each, which kernels have a faster path for."""
     batch, width = position.shape
-    if bool((position == torch.arange(width)).all()):
+    if bool((position == torch.arange(width)).all()) and not segment.any():
         return Tags.dense(batch, width)
     return Tags.of(position, segment=segment)
