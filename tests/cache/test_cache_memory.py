@@ -1,4 +1,4 @@
-"""Segment by segment with a memory equals one pass: over everything, or under the rule that a short memory amounts to."""
+"""Segment by segment with a memory equals one pass: over everything, or under the rule that a short memory is."""
 
 from __future__ import annotations
 

@@ -81,3 +81,35 @@ def test_data_that_can_t_be_read_is_one_line(cli, tiny, tmp_path, name, text, sa
     answer = cli("eval", tiny, "--data", tmp_path / name)
     assert answer.code == 2
     assert re.search(f"^error: .*{says}[^\n]*\n$", answer.err), answer.err
+
+
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_a_run_with_memory_is_measured_as_it_was_in_training(cli, data, tmp_path, lanes) -> None:
+    from transpect.train import parse_recipe, read_metrics, train
+
+    sizes = {"d_model": 16, "n_layers": 2, "n_heads": 2, "context_length": 16, "positions": {"kind": "transformer_xl"}}
+    objective = {"kind": "recurrent", "memory": 3, "eval_memory": 9}
+    recipe = {
+        "model": {"preset": "gpt2", **sizes},
+        "tokenizer": "char",
+        "data": {"train": str(data), "valid": str(data), "seq_len": 4, "objective": objective},
+        "train": {"max_steps": 2, "batch_size": 3, "eval_batch_size": lanes, "optimizer": {"lr": 0.05}},
+        "logging": {"tensorboard": False, "progress": "none"},
+    }
+    train(parse_recipe(recipe), tmp_path / "run")
+
+    def loss(*words: object) -> float:
+        answer = cli("eval", tmp_path / "run", "--json", *words)
+        assert answer.code == 0, answer.err
+        return json.loads(answer.out)["loss"]
+
+    told = read_metrics(tmp_path / "run")[-1]["valid_loss"]
+    assert loss() == loss("--memory", 9) == pytest.approx(told, abs=1e-6)
+    assert len({loss("--memory", memory) for memory in (0, 1, 9)}) == 3
+    assert loss("--memory", 0, "--batch-size", 1) != loss("--memory", 9, "--batch-size", 1)
+
+
+def test_memory_is_refused_where_positions_end(cli, tiny, data) -> None:
+    answer = cli("eval", tiny, "--data", data, "--memory", 8)
+    assert answer.code == 2
+    assert "with a memory positions go on from segment to segment" in answer.err

@@ -1,4 +1,4 @@
-"""Lanes: row b of each batch goes on where row b of the batch before ended, whatever the slots, and wherever it stopped."""
+"""Lanes: row b of each batch goes on where row b of the batch before ended, whatever the slots and the stops."""
 
 import json
 from collections import Counter

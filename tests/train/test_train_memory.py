@@ -90,7 +90,7 @@ def test_the_grid_stops_within_epochs_and_keeps_the_memory_of_each_slot(never_st
 
 
 def test_the_memory_is_needed_to_go_on(recurrent: Make, tmp_path: Path, stop_at: Stop, monkeypatch: Any) -> None:
-    """What the grid would not see if memories were read and did nothing; and nothing goes on in silence without them."""
+    """The grid can only see what is kept; and nothing goes on in silence without it."""
     stop_at(recurrent(), tmp_path / "run", 8)
     monkeypatch.setattr(Memories, "load", lambda *_: None)
     with pytest.raises(ConfigError, match="needs the memory of the batch before it"):

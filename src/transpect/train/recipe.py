@@ -122,7 +122,7 @@ class TrainSpec:
         max_steps: optimizer updates of the whole run.
         batch_size: rows of a micro-batch.
         accumulate: micro-batches of an update.
-        eval_batch_size: rows at a time in evaluation; None is ``batch_size``, or 1 where rows go on from one to the next.
+        eval_batch_size: rows at a time in evaluation; None is ``batch_size``, or 1 for an objective that remembers.
         optimizer: with its options.
         schedule: the learning rate as a function of updates.
         clip: the global gradient norm to clip to; null clips nothing.
