@@ -13,6 +13,7 @@ from torch import Tensor
 from transpect.cache import DenseCache
 from transpect.core import (
     AttentionConfig,
+    BlockSparse,
     BranchEnd,
     Causal,
     CausalLM,
@@ -20,11 +21,14 @@ from transpect.core import (
     EmbeddingConfig,
     Enter,
     Factor,
+    Flash,
     Full,
     Glu,
+    Kernel,
     LayerNorm,
     Mlp,
     ModelConfig,
+    Naive,
     OtherLayers,
     Post,
     Pre,
@@ -33,6 +37,7 @@ from transpect.core import (
     RMSNorm,
     SameSegment,
     Sandwich,
+    Sdpa,
     StackConfig,
     Tags,
     Transformer,
@@ -82,6 +87,8 @@ POSITIONS = {
 }
 PLACEMENTS = {"post": Post(), "pre": Pre(), "sandwich": Sandwich(), "branch-end": BranchEnd(), "enter": Enter()}
 HEADS = {"mha": (6, 6), "gqa": (6, 2), "mqa": (6, 1)}
+# the kernel of a case goes with its heads, so that each meets every scheme and every rule
+KERNELS: dict[str, Kernel] = {"mha": Sdpa(), "gqa": BlockSparse(block=4), "mqa": Flash(block=3, fused=False)}
 BLOCKS = ("sequential", "parallel", "shared")
 VISIBILITY = {
     "causal": Causal(),
@@ -210,9 +217,9 @@ def config(case: Case) -> ModelConfig:
 class Model:
     """A model with every parameter drawn at random, and what it needs besides ids."""
 
-    def __init__(self, case: Case, kernel: str = "sdpa", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, case: Case, kernel: Kernel | None = None, dtype: torch.dtype = torch.float32) -> None:
         self.case = case
-        self.net = Transformer(config(case).with_kernel(kernel)).eval().to(dtype)
+        self.net = Transformer(config(case).with_kernel(kernel or KERNELS[case.heads])).eval().to(dtype)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for parameter in self.net.parameters():
@@ -286,9 +293,9 @@ def batched_equals_single(model: Model, ids: Tensor, position: Tensor, full: Ten
 
 
 def kernels_agree(case: Case, ids: Tensor, position: Tensor, full: Tensor) -> None:
-    exact = Model(case, "naive", torch.float64)(ids, position)
+    exact = Model(case, Naive(), torch.float64)(ids, position)
     assert gap(exact, full.double()) <= TOLERANCE * max(1.0, float(exact.abs().max()))
-    assert gap(exact, Model(case, "sdpa", torch.float64)(ids, position)) <= 1e-12
+    assert gap(exact, Model(case, KERNELS[case.heads], torch.float64)(ids, position)) <= 1e-12
 
 
 def nothing_leaks_back(model: Model, ids: Tensor, position: Tensor, full: Tensor) -> None:

@@ -47,6 +47,7 @@ from transpect.core import (
 )
 from transpect.core.feedforward import ACTIVATIONS
 from transpect.core.positions import Alibi, Learned, Rope
+from transpect.core.kernels import BlockSparse, Exact, Flash, Naive, Scoring, Sdpa
 from transpect.core.view import View
 
 
@@ -266,8 +267,8 @@ def test_soft_cap_bounds_the_scores() -> None:
     assert float((weights.max(-1).values / weights.min(-1).values).max()) > math.exp(1.0)
 
 
-@pytest.mark.parametrize("kernel", ["naive", "sdpa"])
-def test_attention_dropout_is_applied_once(kernel: str) -> None:
+@pytest.mark.parametrize("kernel", [Naive(), Sdpa(), Flash(block=3, fused=False), BlockSparse(block=3)], ids=str)
+def test_attention_dropout_is_applied_once(kernel: Exact) -> None:
     """Trap 7: declared but never applied, or applied twice. Over many draws the mean is the dropout-free output."""
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 2, 8, 4, generator=generator) for _ in range(2))
@@ -275,11 +276,8 @@ def test_attention_dropout_is_applied_once(kernel: str) -> None:
     tags = Tags.dense(1, 8)
 
     def attend(dropout: float) -> torch.Tensor:
-        chosen = {"naive": Naive(), "sdpa": Sdpa()}[kernel]
         view = View(Full(), tags, tags)
-        return chosen.attend(
-            q, k, eye, view, bias=None, scale=0.5, soft_cap=None, dropout=dropout, see=lambda name, value: None
-        )
+        return kernel.attend(q, k, eye, view, Scoring(0.5, dropout=dropout))
 
     torch.manual_seed(0)
     draws = torch.stack([attend(0.25) for _ in range(600)])
@@ -547,18 +545,8 @@ def test_large_scores_fit_float16() -> None:
     """q·k of 64 · 40 · 40 exceeds 65,504; scaled by 1/8 it does not."""
     query = torch.full((1, 1, 1, 64), 40.0, dtype=torch.float16)
     tags = Tags.dense(1, 1)
-    for kernel in (Naive(), Sdpa()):
-        out = kernel.attend(
-            query,
-            query,
-            query,
-            View(Full(), tags, tags),
-            bias=None,
-            scale=0.125,
-            soft_cap=None,
-            dropout=0.0,
-            see=lambda name, value: None,
-        )
+    for kernel in (Naive(), Sdpa(), Flash(fused=False), BlockSparse()):
+        out = kernel.attend(query, query, query, View(Full(), tags, tags), Scoring(0.125))
         assert torch.equal(out, query)
 
 

@@ -153,8 +153,8 @@ def test_alibi_bias() -> None:
     bias = model(Alibi()).towers["decoder"].stack.positions.geometry(tags, tags, tags, torch.float64).bias
     assert bias is not None
     for h, slope in enumerate(slopes(4).tolist()):
-        assert bias[0, h].tolist() == [[-slope * abs(i - j) for j in range(3)] for i in range(3)]
-        assert bias[1, h, 2, 1] == -slope
+        assert bias.whole[0, h].tolist() == [[-slope * abs(i - j) for j in range(3)] for i in range(3)]
+        assert bias.whole[1, h, 2, 1] == -slope
 
 
 def test_t5_buckets_values() -> None:
@@ -284,7 +284,7 @@ def test_transformer_xl_score_formula() -> None:
     geometry = net.towers["decoder"].stack.positions.geometry(tags, tags, tags, torch.float64)
     query, key = torch.randn(1, 3, 5, 4).double(), torch.randn(1, 3, 5, 4).double()
     shifted, bias = relation(query, geometry, 0.5)
-    scores = shifted @ key.transpose(-1, -2) * 0.5 + bias
+    scores = shifted @ key.transpose(-1, -2) * 0.5 + bias.whole
     for h in range(3):
         for i in range(5):
             for j in range(5):

@@ -11,7 +11,6 @@ import torch
 
 from transpect.base.codec import from_data, to_data
 from transpect.base.errors import ConfigError, MaskError
-from transpect.cache import DenseCache
 from transpect.core import (
     AttentionConfig,
     Causal,
@@ -31,6 +30,7 @@ from transpect.core import (
     Window,
     preset,
 )
+from transpect.core.kernels import Scoring
 from transpect.core.view import View
 
 RULES = [
@@ -39,8 +39,6 @@ RULES = [
     Window(1),
     Window(3),
     Window(2, both_ways=True),
-    Window(2, dilation=3),
-    Window(2, both_ways=True, dilation=2),
     PrefixLM(),
     SameSegment(),
     Causal() & SameSegment(),
@@ -52,7 +50,6 @@ RULES = [
 def test_drawings() -> None:
     assert Causal().draw(3) == "■ · ·\n■ ■ ·\n■ ■ ■"
     assert Window(2).draw(4) == "■ · · ·\n■ ■ · ·\n· ■ ■ ·\n· · ■ ■"
-    assert Window(2, dilation=2).draw(5) == "■ · · · ·\n· ■ · · ·\n■ · ■ · ·\n· ■ · ■ ·\n· · ■ · ■"
     prefix = Tags.of(torch.arange(4)[None], prefix=torch.tensor([[True, True, False, False]]))
     assert PrefixLM().draw(prefix) == "■ ■ · ·\n■ ■ · ·\n■ ■ ■ ·\n■ ■ ■ ■"
     packed = Tags.of(torch.tensor([[0, 1, 0, 1]]), segment=torch.tensor([[0, 0, 1, 1]]))
@@ -111,7 +108,6 @@ def test_shortcuts_agree_with_the_mask(rule: Visibility, start: int, keys: int) 
         (Full() & SameSegment(), Full()),
         (Window(2) & SameSegment(), Window(2)),
         (Window(2) & Causal(), Window(2) & Causal()),
-        (Window(2, dilation=3) & SameSegment(), Window(2, dilation=3)),
     ],
     ids=str,
 )
@@ -129,9 +125,6 @@ def test_one_document_without_padding_needs_the_simple_rule_alone(rule: Visibili
         (Window(3), False, False),
         (Window(3, both_ways=True), True, True),
         (Window(1, both_ways=True), False, False),
-        (Window(1, both_ways=True, dilation=2), False, False),
-        (Window(2, both_ways=True, dilation=1000), True, True),
-        (Window(2, dilation=1000), False, False),
         (PrefixLM(), False, True),
         (SameSegment(), True, True),
         (Causal() & SameSegment(), False, False),
@@ -163,20 +156,6 @@ def test_window_reaches_exactly_as_far_as_it_says(width: int) -> None:
     reach = jacobian(net, x)
     i, j = torch.arange(7)[:, None], torch.arange(7)[None]
     assert torch.equal(reach, (i - j >= 0) & (i - j < width))
-
-
-@pytest.mark.parametrize("dilation", [2, 3])
-@pytest.mark.parametrize("width", [1, 2, 4])
-@torch.no_grad()
-def test_a_dilated_window_is_the_same_from_a_cache(width: int, dilation: int) -> None:
-    net, length = small(Window(width, dilation=dilation)).double(), 13
-    ids = torch.randint(0, 5, (2, length), generator=torch.Generator().manual_seed(0))
-    full = net(ids)
-    for chunks in ((1,) * length, (5, 1, 7)):
-        cache, outs = DenseCache(), []
-        for part in ids.split(chunks, 1):
-            outs.append(net(part, cache=cache))
-        assert (torch.cat(outs, 1) - full).abs().max() <= 1e-10
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -220,9 +199,7 @@ def test_a_row_that_sees_nothing_is_zero_and_harmless(kernel: Naive | Sdpa, dtyp
     bias = torch.randn(1, 4, 5, 5, generator=generator).to(dtype) if biased else None
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, view: View) -> torch.Tensor:
-        return kernel.attend(
-            q, k, v, view, bias=bias, scale=0.3, soft_cap=None, dropout=0.0, see=lambda name, value: None
-        )
+        return kernel.attend(q, k, v, view, Scoring(0.3, bias=None if bias is None else Given(bias)))
 
     position = torch.tensor([[0, 1, 2, 3, 4], [-1, -1, -1, -1, -1]])
     tags = Tags.of(position)
@@ -289,9 +266,6 @@ def test_padding_in_every_row_of_a_batch(lengths: tuple[int, int]) -> None:
 def test_bad_rules_and_missing_sources_are_refused() -> None:
     with pytest.raises(ConfigError, match="width"):
         Window(0)
-    for dilation in (0, 1001):
-        with pytest.raises(ConfigError, match="dilation"):
-            Window(2, dilation=dilation)
     net = Transformer(
         replace(
             preset("transformer-base"),

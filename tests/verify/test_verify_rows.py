@@ -231,9 +231,9 @@ def test_a_window_that_is_one_too_wide_is_seen_at_its_edge(monkeypatch: pytest.M
     setting = setting_of(model)
     right = Sdpa.attend
 
-    def attend(self: Sdpa, query: Tensor, key: Tensor, value: Tensor, view: object, **rest: object) -> Tensor:
+    def attend(self: Sdpa, query: Tensor, key: Tensor, value: Tensor, view: object, scoring: object) -> Tensor:
         wide = type(view)(Window(7), view._query, view._key)  # type: ignore[attr-defined, call-arg]
-        return right(self, query, key, value, wide, **rest)  # type: ignore[arg-type]
+        return right(self, query, key, value, wide, scoring)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Sdpa, "attend", attend)
     assert "kernel sdpa" in names(list(own_rows(setting)), "fail")
@@ -244,7 +244,7 @@ def test_a_window_that_is_one_too_wide_is_seen_at_its_edge(monkeypatch: pytest.M
 def test_what_is_no_number_fails(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = setting_of(lively(config_of("rope", "mha")))
     right = Sdpa.attend
-    monkeypatch.setattr(Sdpa, "attend", lambda *a, **rest: right(*a, **rest) * value)
+    monkeypatch.setattr(Sdpa, "attend", lambda *a: right(*a) * value)
     rows = list(own_rows(setting))
     assert {"kernel sdpa", "cached 1", "padded left"} <= names(rows, "fail")
     assert "kernel naive" in names(rows, "pass")
@@ -253,7 +253,7 @@ def test_what_is_no_number_fails(value: float, monkeypatch: pytest.MonkeyPatch) 
 def test_a_way_that_raises_fails_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = setting_of(lively(config_of("rope", "mha")))
 
-    def attend(*_: object, **__: object) -> Tensor:
+    def attend(*_: object) -> Tensor:
         raise RuntimeError("no such\n  instruction")
 
     monkeypatch.setattr(Sdpa, "attend", attend)

@@ -13,38 +13,23 @@ from torch import Tensor
 
 from transpect.core import Transformer
 from transpect.core.attention import Attention
-from transpect.core.kernels import Kernel, Naive
-from transpect.core.kernels.base import See
+from transpect.core.kernels import Exact, Naive, Scoring
 from transpect.core.view import View
 
 __all__ = ["Watched", "watched"]
 
 
 @dataclass(frozen=True)
-class Watched(Kernel):
+class Watched(Exact):
     """The naive kernel; a tap also sees ``query_heads`` [B, H, T, E], ``key_heads`` and ``value_heads`` [B, K, S, E]
     and, where positions have one, ``position_bias`` [B|1, H, T, S]."""
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        view: View,
-        *,
-        bias: Tensor | None,
-        scale: float,
-        soft_cap: float | None,
-        dropout: float,
-        see: See,
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         for name, tensor in (("query_heads", query), ("key_heads", key), ("value_heads", value)):
-            see(name, tensor)
-        if bias is not None:
-            see("position_bias", bias)
-        return Naive().attend(
-            query, key, value, view, bias=bias, scale=scale, soft_cap=soft_cap, dropout=dropout, see=see
-        )
+            scoring.see(name, tensor)
+        if scoring.bias is not None:
+            scoring.see("position_bias", scoring.bias.whole)
+        return Naive().attend(query, key, value, view, scoring)
 
 
 @contextmanager

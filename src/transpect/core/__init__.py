@@ -19,7 +19,7 @@ from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import FeedForward, Glu, Mlp
 from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass, Transform
 from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
-from transpect.core.kernels import Kernel, Naive, Sdpa
+from transpect.core.kernels import BlockSparse, Flash, Kernel, Naive, Sdpa
 from transpect.core.model import Transformer
 from transpect.core.moe import Moe, RouterTap, balance_loss
 from transpect.core.norms import (
@@ -48,6 +48,7 @@ __all__ = [
     "All",
     "AnyOf",
     "AttentionConfig",
+    "BlockSparse",
     "Blocks",
     "BranchEnd",
     "Cache",
@@ -58,6 +59,7 @@ __all__ = [
     "EmbeddingConfig",
     "Enter",
     "Factor",
+    "Flash",
     "FeedForward",
     "Full",
     "GlobalTokens",

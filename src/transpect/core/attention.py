@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from transpect.base.checks import MANY, above, share, within
 from transpect.base.errors import ConfigError
-from transpect.core.context import Context
-from transpect.core.kernels import Demands, Kernel, Sdpa
+from transpect.core.context import Context, Tap
+from transpect.core.bias import Bias
+from transpect.core.kernels import Demands, Kernel, Scoring, Sdpa, Sizes
 from transpect.core.norms import Norm
-from transpect.core.positions import Geometry, Relation
+from transpect.core.positions import Geometry, Relation, Scores
 from transpect.core.summaries import NoSummaries
 from transpect.core.view import View
+from transpect.core.visibility import Visibility
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Pass:
         layer: its number.
         context: of the pass.
         self_view: who sees whom in self-attention.
+        global_view: the same for global tokens alone: others see nothing.
         cross_view: the same in cross-attention.
         geometry: of positions.
         shares: what `Summaries` are made by.
@@ -38,6 +41,7 @@ class Pass:
     layer: int
     context: Context
     self_view: View
+    global_view: View
     cross_view: View
     geometry: Geometry
     shares: Tensor
@@ -126,7 +130,14 @@ class AttentionConfig:
                 value=f"{self.n_heads} and {self.n_kv_heads}",
                 remedy="Each key-value head serves the same number of query heads.",
             )
-        self.kernel.check(Demands(soft_cap=self.soft_cap))
+
+    def check_kernel(self, visibility: Visibility, scores: Scores) -> None:
+        """Whether the kernel can serve a layer with such a rule and with positions that add this to the scores.
+
+        Raises:
+            ConfigError: it can't.
+        """
+        self.kernel.check(Demands(visibility, scores, self.soft_cap, self.dropout))
 
     @property
     def kv_heads(self) -> int:
@@ -158,11 +169,12 @@ class AttentionConfig:
 class Attention(nn.Module):
     """Projections, kernel and output; a child says where queries and keys come from."""
 
-    def __init__(self, config: AttentionConfig, d_model: int) -> None:
+    def __init__(self, config: AttentionConfig, d_model: int, context_length: int) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = config.n_heads, config.kv_heads, config.width(d_model)
         self.scale = self.head_dim**-0.5 if config.scale is None else config.scale
-        self.soft_cap, self.dropout, self.kernel = config.soft_cap, config.dropout, config.kernel
+        self.soft_cap, self.dropout = config.soft_cap, config.dropout
+        self.kernel = config.kernel.build(Sizes(self.heads, self.kv_heads, self.head_dim, context_length))
         kv_dim = self.kv_heads * self.head_dim
         self.query = projection(config, d_model, self.heads * self.head_dim)
         self.key = projection(config, d_model, kv_dim)
@@ -177,26 +189,18 @@ class Attention(nn.Module):
         return x.view(*x.shape[:2], x.shape[2] // self.head_dim, self.head_dim).transpose(1, 2)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Tensor | None, context: Context, name: str
+        self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Bias | None, context: Context, name: str
     ) -> Tensor:
         """Kernel and output projection: [B, H, T, E] -> [B, T, D]."""
         return self.join(self.mix(query, key, value, view, bias, context, name))
 
     def mix(
-        self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Tensor | None, context: Context, name: str
+        self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Bias | None, context: Context, name: str
     ) -> Tensor:
         """The kernel alone: [B, H, T, E] -> [B, H, T, E]."""
-        return self.kernel.attend(
-            query,
-            key,
-            value,
-            view,
-            bias=bias,
-            scale=self.scale,
-            soft_cap=self.soft_cap,
-            dropout=self.dropout if self.training else 0.0,
-            see=lambda what, tensor: context.tap.see(f"{name}.{what}", tensor),
-        )
+        dropout = self.dropout if self.training else 0.0
+        see = partial(_see, context.tap, name)
+        return self.kernel.attend(query, key, value, view, Scoring(self.scale, self.soft_cap, bias, dropout, see))
 
     def join(self, heads: Tensor) -> Tensor:
         """The output projection: [B, H, T, E] -> [B, T, H·E] -> [B, T, D]."""
@@ -207,8 +211,15 @@ class Attention(nn.Module):
 class SelfAttention(Attention):
     """Queries, keys and values from the same tokens, with positions, cache, memory and keys that stand for blocks."""
 
-    def __init__(self, config: AttentionConfig, d_model: int, relation: Relation, summaries: NoSummaries) -> None:
-        super().__init__(config, d_model)
+    def __init__(
+        self,
+        config: AttentionConfig,
+        d_model: int,
+        context_length: int,
+        relation: Relation,
+        summaries: NoSummaries,
+    ) -> None:
+        super().__init__(config, d_model, context_length)
         self.relation, self.summaries = relation, summaries
 
     def forward(self, x: Tensor, run: Pass) -> Tensor:
@@ -244,6 +255,10 @@ class ClippedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).clamp(-self.clip, self.clip)
+
+
+def _see(tap: Tap, name: str, what: str, value: Tensor) -> None:
+    tap.see(f"{name}.{what}", value)
 
 
 def projection(config: AttentionConfig, d_in: int, d_out: int) -> nn.Linear:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from transpect.core.positions import Dims, PositionModule
 from transpect.core.stack_config import StackConfig
 from transpect.core.summaries import BlockSums, LayerSums, NoSummaries
 from transpect.core.view import View
-from transpect.core.visibility import Full
+from transpect.core.visibility import FromGlobal, Full
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class _Site:
 
     config: StackConfig
     d_model: int
+    context_length: int
     positions: PositionModule
     first: bool
 
@@ -42,11 +43,11 @@ def _self(site: _Site) -> nn.Module:
     sums = NoSummaries() if of is None else LayerSums(of.norm.build(site.d_model))
     config = site.config.attention
     build = GlobalSelfAttention if config.global_projections else SelfAttention
-    return build(config, site.d_model, site.positions.relation(), sums)
+    return build(config, site.d_model, site.context_length, site.positions.relation(), sums)
 
 
 def _cross(site: _Site) -> nn.Module:
-    return CrossAttention(site.config.cross or site.config.attention, site.d_model)
+    return CrossAttention(site.config.cross or site.config.attention, site.d_model, site.context_length)
 
 
 def _ffn(site: _Site) -> nn.Module:
@@ -130,7 +131,7 @@ class Stack(nn.Module):
         self.unique = [layer * n_unique // config.n_layers for layer in range(config.n_layers)]
         schemes = [self.positions, *self.other_positions]
         self.layers = nn.ModuleList(
-            Layer(_Site(config.kinds[kind], d_model, schemes[self.scheme_of[kind]], first=layer == 0))
+            Layer(_Site(config.kinds[kind], d_model, context_length, schemes[self.scheme_of[kind]], first=layer == 0))
             for layer, kind in enumerate(self.kind_of[:n_unique])
         )
         self.final_norm = _norm(config, d_model, stands=config.ends_with_norm)
@@ -155,14 +156,19 @@ class Stack(nn.Module):
         key = context.cache.admit(new)
         cross = self.view_source(context, key)
         geometry = [scheme.geometry(query, new, key, x.dtype) for scheme in (self.positions, *self.other_positions)]
-        kinds = [
-            (View(visibility, query, key), geometry[scheme])
+        of_kind = [
+            partial(
+                Pass,
+                context=context,
+                self_view=View(visibility, query, key),
+                global_view=View(visibility & FromGlobal(), query, key),
+                cross_view=cross,
+                geometry=geometry[scheme],
+                shares=shares,
+            )
             for visibility, scheme in zip(self.visibility, self.scheme_of, strict=True)
         ]
-        return [
-            Pass(layer, context, kinds[kind][0], cross, kinds[kind][1], shares)
-            for layer, kind in enumerate(self.kind_of)
-        ]
+        return [of_kind[kind](layer) for layer, kind in enumerate(self.kind_of)]
 
 
 def _dims(config: StackConfig, d_model: int, d_embed: int, context_length: int) -> Dims:

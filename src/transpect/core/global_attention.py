@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transpect.core.attention import Attention, AttentionConfig, Pass, projection
 from transpect.core.positions import Relation
 from transpect.core.summaries import NoSummaries
+from transpect.core.view import View
 
 
 class GlobalSelfAttention(Attention):
@@ -18,12 +19,20 @@ class GlobalSelfAttention(Attention):
     attention"): the second is attention by projections of its own on all sides, q_g, k_g and v_g. A token that is not
     global looks at global ones by the usual projections.
 
-    Both are computed for all queries, and one of the two is taken. A cache holds the keys of both side by side, as one
+    The second is computed under a rule that shows other queries nothing, so that a kernel which skips what is hidden
+    has little to do; then one of the two is taken. A cache holds the keys of both side by side, as one
     key of width 2E, and so the values.
     """
 
-    def __init__(self, config: AttentionConfig, d_model: int, relation: Relation, summaries: NoSummaries) -> None:
-        super().__init__(config, d_model)
+    def __init__(
+        self,
+        config: AttentionConfig,
+        d_model: int,
+        context_length: int,
+        relation: Relation,
+        summaries: NoSummaries,
+    ) -> None:
+        super().__init__(config, d_model, context_length)
         self.relation, self.summaries = relation, summaries
         kv_dim = self.kv_heads * self.head_dim
         self.query_global = projection(config, d_model, self.heads * self.head_dim)
@@ -37,15 +46,15 @@ class GlobalSelfAttention(Attention):
         values = torch.cat([self.split(self.value(seen)), self.split(self.value_global(seen))], -1)
         keys, values = context.cache.extend(run.layer, keys, values)
         (key, key_global), (value, value_global) = keys.chunk(2, -1), values.chunk(2, -1)
-        local = self._look(self.query(x), key, value, run, "self")
-        overall = self._look(self.query_global(x), key_global, value_global, run, "self.global")
+        local = self._look(self.query(x), key, value, run, run.self_view, "self")
+        overall = self._look(self.query_global(x), key_global, value_global, run, run.global_view, "self.global")
         chosen = torch.where(context.tags.is_global[:, None, :, None], overall, local)  # [B, H, T, E]
         return self.join(chosen)
 
     def _key(self, project: nn.Module, seen: Tensor, run: Pass) -> Tensor:
         return run.geometry.rotate_key(self.key_norm(self.split(project(seen))))
 
-    def _look(self, query: Tensor, key: Tensor, value: Tensor, run: Pass, name: str) -> Tensor:
+    def _look(self, query: Tensor, key: Tensor, value: Tensor, run: Pass, view: View, name: str) -> Tensor:
         turned = run.geometry.rotate_query(self.query_norm(self.split(query)))
         turned, bias = self.relation(turned, run.geometry, self.scale)
-        return self.mix(turned, key, value, run.self_view, bias, run.context, f"{run.layer}.{name}")
+        return self.mix(turned, key, value, view, bias, run.context, f"{run.layer}.{name}")

@@ -13,7 +13,7 @@ from transpect.core.feedforward import FeedForward, Mlp
 from transpect.core.norms import LayerNorm, Norm, Placement, Pre
 from transpect.core.positions import NoPosition, Position
 from transpect.core.summaries import Summaries
-from transpect.core.visibility import Causal, Visibility
+from transpect.core.visibility import Causal, Full, Visibility
 
 Steps = tuple[tuple[str, ...], ...]
 
@@ -109,6 +109,7 @@ class StackConfig:
         if self.summaries is not None and not all(rule.looks_ahead(prefix=False) for rule in rules):
             raise ConfigError("a token that sees no later one can't see the sum of a block that holds it")
         self._check_layers()
+        self._check_kernels()
 
     def _check_layers(self) -> None:
         within("n_unique", self.n_unique, 1, MANY)
@@ -131,6 +132,14 @@ class StackConfig:
                 "layers that share weights are equal, and n_layers is a multiple of n_unique",
                 value=f"n_layers={self.n_layers}, n_unique={self.n_unique}, others={len(self.others)} kinds",
             )
+
+    def _check_kernels(self) -> None:
+        self.attention.check_kernel(self.visibility, self.positions.scores)
+        for other in self.others:
+            attention, positions = other.attention or self.attention, other.positions or self.positions
+            attention.check_kernel(other.visibility or self.visibility, positions.scores)
+        if self.crosses:
+            (self.cross or self.attention).check_kernel(Full(), "nothing")
 
     @property
     def kinds(self) -> tuple[StackConfig, ...]:

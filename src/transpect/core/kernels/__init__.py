@@ -1,7 +1,9 @@
 """Ways to compute attention, one file each; `naive` is the definition."""
 
-from transpect.core.kernels.base import Demands, Kernel
+from transpect.core.kernels.base import Demands, Exact, Kernel, Scoring, Sizes, Way
+from transpect.core.kernels.block_sparse import BlockSparse
+from transpect.core.kernels.flash import Flash
 from transpect.core.kernels.naive import Naive
 from transpect.core.kernels.sdpa import Sdpa
 
-__all__ = ["Demands", "Kernel", "Naive", "Sdpa"]
+__all__ = ["BlockSparse", "Demands", "Exact", "Flash", "Kernel", "Naive", "Scoring", "Sdpa", "Sizes", "Way"]

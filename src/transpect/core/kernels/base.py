@@ -7,41 +7,74 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
 from transpect.base.codec import Variant
+from transpect.base.errors import ConfigError
+from transpect.core.bias import Bias
+from transpect.core.positions import Scores
 from transpect.core.view import View
+from transpect.core.visibility import Visibility
 
 See = Callable[[str, Tensor], None]
 
 
+def unseen(name: str, value: Tensor) -> None:
+    """Nobody looks."""
+
+
 @dataclass(frozen=True)
 class Demands:
-    """What an attention layer will ask of its kernel; a kernel refuses at build time what it can't do."""
+    """What an attention layer will ask of its kernel; a kernel refuses at build time what it can't do.
 
+    Attributes:
+        visibility: who sees whom.
+        scores: what positions add to the scores.
+        soft_cap: c in c·tanh(score / c), or None.
+        dropout: probability that a weight is dropped in training.
+    """
+
+    visibility: Visibility
+    scores: Scores
     soft_cap: float | None
+    dropout: float
 
 
-class Kernel(Variant):
-    """One way to compute softmax(scale · q kᵀ + bias, hidden keys left out) v."""
+@dataclass(frozen=True)
+class Sizes:
+    """What a kernel with weights of its own needs to know: H, K, E and the longest sequence."""
 
-    def check(self, demands: Demands) -> None:
-        """Raise `ConfigError` that names what this kernel can't do."""
+    n_heads: int
+    kv_heads: int
+    head_dim: int
+    context_length: int
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        view: View,
-        *,
-        bias: Tensor | None,
-        scale: float,
-        soft_cap: float | None,
-        dropout: float,
-        see: See,
-    ) -> Tensor:
+
+@dataclass(frozen=True)
+class Scoring:
+    """What becomes of q·k: the score is soft_cap·tanh(scale·q·k / soft_cap) + bias.
+
+    Attributes:
+        scale: factor on q·k.
+        soft_cap: None caps nothing.
+        bias: None adds nothing.
+        dropout: probability that a weight is dropped; 0 outside training.
+        see: receives ``attention_weights`` [B, H, T, S] if the kernel has them.
+    """
+
+    scale: float
+    soft_cap: float | None = None
+    bias: Bias | None = None
+    dropout: float = 0.0
+    see: See = unseen
+
+
+class Way(Protocol):
+    """A kernel that has been built for one layer."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         """Attend.
 
         Args:
@@ -49,13 +82,35 @@ class Kernel(Variant):
             key: [B, K, S, E]; query head h uses key-value head h // (H/K).
             value: [B, K, S, E].
             view: who sees whom.
-            bias: [B|1, H, T, S] added to the scaled scores.
-            scale: factor on q·k.
-            soft_cap: c in c·tanh(score / c), applied before the bias.
-            dropout: probability that a weight is dropped; 0 outside training.
-            see: receives ``attention_weights`` [B, H, T, S] if the kernel has them.
+            scoring: how a query scores a key.
 
         Returns:
             [B, H, T, E]; exactly 0 for a query that sees nothing.
         """
+
+
+class Kernel(Variant):
+    """One way to compute softmax(scale · q kᵀ + bias, hidden keys left out) v, or what stands in for it."""
+
+    def check(self, demands: Demands) -> None:
+        """Raise `ConfigError` that names what this kernel can't do."""
+
+    def build(self, sizes: Sizes) -> Way:
+        """The kernel for one layer; a module where it has weights."""
         raise AssertionError("abstract")
+
+
+class Exact(Kernel):
+    """A kernel that computes attention itself and has no weights, so that it is its own way."""
+
+    def build(self, sizes: Sizes) -> Way:
+        return self
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
+        """As `Way.attend`."""
+        raise AssertionError("abstract")
+
+
+def refused(kernel: Kernel, why: str, value: object, remedy: str) -> ConfigError:
+    """The error of a kernel that can't do something."""
+    return ConfigError(f"the kernel `{kernel.kind}` {why}", value=value, remedy=remedy)

@@ -8,37 +8,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from transpect.core.kernels.base import Kernel, See
+from transpect.core.kernels.base import Exact, Scoring
 from transpect.core.view import View
 
 
 @dataclass(frozen=True)
-class Naive(Kernel, kind="naive"):
+class Naive(Exact, kind="naive"):
     """softmax(q kᵀ · scale + bias) v in any dtype up to float64; O(T·S) memory; shows its weights."""
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        view: View,
-        *,
-        bias: Tensor | None,
-        scale: float,
-        soft_cap: float | None,
-        dropout: float,
-        see: See,
-    ) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         groups = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)  # [B, H, S, E]
-        scores = (query * scale) @ key.transpose(-1, -2)  # [B, H, T, S]; scaled first, for the range of float16
-        if soft_cap is not None:
-            scores = soft_cap * torch.tanh(scores / soft_cap)
-        if bias is not None:
-            scores = scores + bias
+        scores = (query * scoring.scale) @ key.transpose(-1, -2)  # [B, H, T, S]; scaled first, for float16's range
+        if scoring.soft_cap is not None:
+            scores = scoring.soft_cap * torch.tanh(scores / scoring.soft_cap)
+        if scoring.bias is not None:
+            scores = scores + scoring.bias.whole
         weights = masked_softmax(scores, view)
-        see("attention_weights", weights)
-        return functional.dropout(weights, dropout) @ value
+        scoring.see("attention_weights", weights)
+        return functional.dropout(weights, scoring.dropout) @ value
 
 
 def masked_softmax(scores: Tensor, view: View) -> Tensor:

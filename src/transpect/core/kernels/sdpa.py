@@ -5,46 +5,52 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.nn import functional
 
-from transpect.base.errors import ConfigError
-from transpect.core.kernels.base import Demands, Kernel, See
+from transpect.base.checks import within
+from transpect.core.kernels.base import Demands, Exact, Scoring, refused
+from transpect.core.kernels.flash import attend_tiles, cut
+from transpect.core.kernels.fused import fused, is_plain
 from transpect.core.view import View
 
 
 @dataclass(frozen=True)
-class Sdpa(Kernel, kind="sdpa"):
-    """The fused causal path where the rule allows it, no mask where everything is visible, a mask otherwise."""
+class Sdpa(Exact, kind="sdpa"):
+    """The fused causal path where the rule allows it, no mask where everything is visible, a mask otherwise.
+
+    A bias must be there as a whole for torch, and where it has a gradient torch falls back to keeping T·S scores a
+    head; one of more than ``largest_bias`` numbers is therefore computed in tiles, as `flash` does.
+
+    Attributes:
+        largest_bias: H·T·S, up to which a bias is computed as a whole.
+        block: queries of a tile beyond that.
+        widest: keys of a tile at most.
+    """
+
+    largest_bias: int = 2**22
+    block: int = 128
+    widest: int = 1024
+
+    def __post_init__(self) -> None:
+        within("Sdpa.largest_bias", self.largest_bias, 0)
+        within("Sdpa.block", self.block)
+        within("Sdpa.widest", self.widest)
 
     def check(self, demands: Demands) -> None:
         if demands.soft_cap is not None:
-            raise ConfigError(
-                "the kernel `sdpa` can't cap logits",
+            raise refused(
+                self,
+                "can't cap logits",
                 value=f"soft_cap={demands.soft_cap}",
-                remedy="Choose `kernel: naive`, or leave soft_cap out.",
+                remedy="Choose `kernel: flash` or `naive`, or leave soft_cap out.",
             )
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        view: View,
-        *,
-        bias: Tensor | None,
-        scale: float,
-        soft_cap: float | None,
-        dropout: float,
-        see: See,
-    ) -> Tensor:
-        grouped = query.shape[1] != key.shape[1]
-        triangle = view.triangle and bias is None
-        if triangle or (view.everything and bias is None):
-            mask = None
-        else:
-            mask = view.opened if bias is None else view.biased(bias)
-        out = functional.scaled_dot_product_attention(
-            query, key, value, mask, dropout, is_causal=triangle, scale=scale, enable_gqa=grouped
-        )
-        # without padding and under a known rule every query sees a key: itself, or everything
-        return out if triangle or view.everything else out.masked_fill(view.blind, 0.0)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
+        bias = scoring.bias
+        if bias is not None and query.shape[1] * query.shape[2] * key.shape[2] > self.largest_bias:
+            rows = view.plan(self.block, self.block)
+            tiles = [tile for row in rows for tile in cut(row, self.block, self.widest)]
+            return attend_tiles(query, key, value, view, scoring, tiles)
+        if is_plain(view, scoring):  # every query sees a key: itself, or everything
+            return fused(query, key, value, scoring, causal=view.triangle)
+        mask = view.opened if bias is None else view.biased(bias.whole)
+        return fused(query, key, value, scoring, mask).masked_fill(view.blind, 0.0)

@@ -1,7 +1,7 @@
 """Position schemes, one file each."""
 
 from transpect.core.positions.alibi import Alibi
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores
 from transpect.core.positions.learned import Learned
 from transpect.core.positions.longrope import LongRope
 from transpect.core.positions.none import NoPosition
@@ -35,6 +35,7 @@ __all__ = [
     "Relation",
     "RepeatedBlock",
     "Rope",
+    "Scores",
     "RopeScaling",
     "Sinusoidal",
     "T5Buckets",

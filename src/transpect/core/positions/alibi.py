@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from transpect.base.checks import above
+from transpect.core.bias import DistanceBias, Distances
 from transpect.core.context import Tags
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, distances
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Scores
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Alibi(Position, kind="alibi"):
     def __post_init__(self) -> None:
         above("Alibi.bias_max", self.bias_max, 0)
 
+    @property
+    def scores(self) -> Scores:
+        return "distance"
+
     def build(self, dims: Dims) -> PositionModule:
         return AlibiModule(dims.n_heads, self.bias_max)
 
@@ -36,10 +41,13 @@ class AlibiModule(PositionModule):
         self.n_heads, self.bias_max = n_heads, bias_max
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        wide = torch.promote_types(dtype, torch.float32)
-        distance = distances(query, key).abs()[:, None].to(wide)  # [B|1, 1, T, S]
+        slope = slopes(self.n_heads, self.bias_max).to(key.position.device, torch.promote_types(dtype, torch.float32))
+
+        def of(_: tuple[Tensor, ...], distance: Tensor) -> Tensor:
+            return (-slope * distance.abs()[..., None]).to(dtype)
+
         geometry = Geometry()
-        geometry.bias = (-slopes(self.n_heads, self.bias_max).to(distance)[:, None, None] * distance).to(dtype)
+        geometry.bias = DistanceBias(Distances(query, key), of)
         return geometry
 
 

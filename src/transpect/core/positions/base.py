@@ -10,12 +10,18 @@ One file holds one scheme.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from transpect.base.codec import Variant
+from transpect.core.bias import Bias
 from transpect.core.context import Tags
+
+Scores = Literal["nothing", "distance", "query", "blocks"]
+"""What a scheme adds to the scores: nothing, a number for each distance, one that depends on the query too, or one that
+depends on which block of the sequence a key is in."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,8 @@ class Dims:
 class Geometry:
     """The positions of one pass, prepared once for all layers. The base has none."""
 
-    bias: Tensor | None = None
-    """[B|1, H, T, S] added to the scaled scores."""
+    bias: Bias | None = None
+    """Added to the scaled scores."""
 
     def rotate_query(self, query: Tensor) -> Tensor:
         """Turn queries [B, H, T, E] by their positions."""
@@ -62,8 +68,8 @@ NO_GEOMETRY = Geometry()
 class Relation(nn.Module):
     """A layer's own part in relating a query to a key. The base has no parameters."""
 
-    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Tensor | None]:
-        """(query [B, H, T, E] to score keys with, bias [B|1, H, T, S] on the scaled scores)."""
+    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Bias | None]:
+        """(query [B, H, T, E] to score keys with, bias on the scaled scores)."""
         return query, geometry.bias
 
 
@@ -93,6 +99,11 @@ class Position(Variant):
     """A position scheme with its options."""
 
     @property
+    def scores(self) -> Scores:
+        """What it adds to the scores, as far as a kernel may have to know when it is chosen."""
+        return "nothing"
+
+    @property
     def embeds(self) -> bool:
         """Whether it adds to the embeddings, which a stack does once for all its layers."""
         return False
@@ -115,17 +126,6 @@ class Position(Variant):
 def row(tags: Tags) -> Tensor:
     """Positions [B, T], or [1, T] where all rows are known to be alike; padding counts as position 0."""
     return (tags.position if tags.start is None else tags.position[:1]).clamp(min=0)
-
-
-def distances(query: Tags, key: Tags) -> Tensor:
-    """[B|1, T, S]: query position − key position."""
-    q, k = (row(query), row(key)) if query.start is not None and key.start is not None else both(query, key)
-    return q[:, :, None] - k[:, None, :]
-
-
-def both(query: Tags, key: Tags) -> tuple[Tensor, Tensor]:
-    """Positions of queries [B, T] and keys [B, S], padding as 0."""
-    return query.position.clamp(min=0), key.position.clamp(min=0)
 
 
 def sinusoid(position: Tensor, dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from transpect.base.checks import within
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation
+from transpect.core.bias import Bias
+from transpect.core.context import Columns, Tags
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores
 from transpect.core.positions.learned import Learned
 
 
@@ -53,6 +54,10 @@ class RepeatedBlock(Position, kind="repeated_block"):
         return self.inner.bounded
 
     @property
+    def scores(self) -> Scores:
+        return "blocks"
+
+    @property
     def reads_length(self) -> bool:
         return True
 
@@ -75,20 +80,38 @@ class RepeatedBlockModule(PositionModule):
         last = (key.horizon - 1)[:, None] // size  # [B, 1]
         block = query.position.div(size, rounding_mode="floor")  # [B, T]
         draws = (block > 0) & (block < last) & (key.horizon > self.options.above)[:, None]
-        repeated = draws[:, :, None] & (key.position < size)[:, None, :]  # [B, T, S]
-        bias = repeated[:, None].to(dtype) * math.log(1 + self.options.times)
-        return RepeatedGeometry(self.inner.geometry(query, new, key, dtype), bias)
+        inner = self.inner.geometry(query, new, key, dtype)
+        return RepeatedGeometry(inner, _Counted(inner.bias, draws, key, self.options, dtype))
 
 
 class RepeatedGeometry(Geometry):
-    """Another geometry and a further bias [B, 1, T, S]."""
+    """Another geometry, with a bias that holds its bias."""
 
-    def __init__(self, inner: Geometry, bias: Tensor) -> None:
-        self.inner = inner
-        self.bias = bias if inner.bias is None else bias + inner.bias
+    def __init__(self, inner: Geometry, bias: Bias) -> None:
+        self.inner, self.bias = inner, bias
 
     def rotate_query(self, query: Tensor) -> Tensor:
         return self.inner.rotate_query(query)
 
     def rotate_key(self, key: Tensor) -> Tensor:
         return self.inner.rotate_key(key)
+
+
+class _Counted(Bias):
+    """log(1 + times) for the first block's keys, where the query ``draws`` [B, T]; ``inner`` is added."""
+
+    def __init__(
+        self, inner: Bias | None, draws: Tensor, key: Tags, options: RepeatedBlock, dtype: torch.dtype
+    ) -> None:
+        self.inner, self.draws, self.dtype = inner, draws, dtype
+        self.inputs = () if inner is None else inner.inputs
+        self.in_block = key.position < options.size  # [B, S]
+        self.more = math.log(1 + options.times)
+
+    def narrow(self, inputs: tuple[Tensor, ...], rows: slice, columns: Columns) -> tuple[Tensor, ...]:
+        return inputs if self.inner is None else self.inner.narrow(inputs, rows, columns)
+
+    def tile(self, narrow: tuple[Tensor, ...], rows: slice, columns: Columns) -> Tensor:
+        counted = self.draws[:, rows, None] & self.in_block[:, None, columns]  # [B, t, s]
+        bias = counted[:, None].to(self.dtype) * self.more
+        return bias if self.inner is None else bias + self.inner.tile(narrow, rows, columns)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from transpect.base.checks import LARGEST, above, at_least, at_most
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, distances
+from transpect.core.bias import Bias, DistanceBias, Distances
+from transpect.core.context import Columns, Tags
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores
 from transpect.core.summaries import block_of
 
 
@@ -36,6 +39,10 @@ class T5Buckets(Position, kind="t5"):
         at_most("T5Buckets.buckets", self.buckets, LARGEST)
         at_most("T5Buckets.max_distance", self.max_distance, LARGEST)
 
+    @property
+    def scores(self) -> Scores:
+        return "blocks" if self.of_blocks else "distance"
+
     def build(self, dims: Dims) -> PositionModule:
         exact = self.buckets // (4 if dims.looks_ahead else 2)
         at_least("T5Buckets.buckets", self.buckets, 4 if dims.looks_ahead else 2)
@@ -55,9 +62,10 @@ class _Buckets(PositionModule):
         self.buckets, self.max_distance = options.buckets, options.max_distance
         self.n_heads, self.both_ways = dims.n_heads, dims.looks_ahead
 
-    def index(self, query: Tags, key: Tags) -> Tensor:
-        """The bucket of each query and key, [B|1, T, S]."""
-        return bucket(-distances(query, key), self.buckets, self.max_distance, both_ways=self.both_ways)
+    def look_up(self, inputs: tuple[Tensor, ...], distance: Tensor) -> Tensor:
+        """Table and distances [...] -> [..., H]."""
+        index = bucket(-distance, self.buckets, self.max_distance, both_ways=self.both_ways)
+        return functional.embedding(index, inputs[0])
 
 
 class SharedTable(_Buckets):
@@ -67,7 +75,7 @@ class SharedTable(_Buckets):
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
         geometry = Geometry()
-        geometry.bias = _bias(self.table, self.index(query, key))
+        geometry.bias = DistanceBias(Distances(query, key), self.look_up, (self.table.weight,))
         return geometry
 
 
@@ -79,28 +87,43 @@ class TwoTables(SharedTable):
         self.block_table, self.size = nn.Embedding(self.buckets, self.n_heads), size
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        block = key.position[:, query.shape[1] :].clamp(min=0) // self.size  # [B, G]
-        away = block[:, None, :] - block_of(query, self.size)[:, :, None]  # [B, T, G]
-        of_blocks = _bias(self.block_table, bucket(away, self.buckets, self.max_distance, both_ways=self.both_ways))
-        of_tokens = _bias(self.table, self.index(query, query))
         geometry = Geometry()
-        geometry.bias = torch.cat([of_tokens.expand(len(of_blocks), -1, -1, -1), of_blocks], -1)
+        geometry.bias = _TokensAndBlocks(self, query, key)
         return geometry
+
+
+class _TokensAndBlocks(Bias):
+    """Distances in tokens for the first T keys, in blocks for those after them."""
+
+    def __init__(self, tables: TwoTables, query: Tags, key: Tags) -> None:
+        self.tables = tables
+        self.inputs = (tables.table.weight, tables.block_table.weight)
+        self.distances = Distances(replace(query, start=None), key)
+        self.query_block = block_of(query, tables.size)  # [B, T]
+        self.key_block = key.position.clamp(min=0) // tables.size  # [B, T+G]
+        self.stands_for_block = torch.arange(key.shape[1], device=key.position.device) >= query.shape[1]  # [T+G]
+
+    def tile(self, narrow: tuple[Tensor, ...], rows: slice, columns: Columns) -> Tensor:
+        in_blocks = self.query_block[:, rows, None] - self.key_block[:, None, columns]  # [B, t, s]
+        of_tokens = self.tables.look_up(narrow[:1], self.distances.tile(rows, columns))
+        of_blocks = self.tables.look_up(narrow[1:], in_blocks)
+        both = torch.where(self.stands_for_block[columns, None], of_blocks, of_tokens)  # [B, t, s, H]
+        return both.movedim(-1, 1).contiguous()
 
 
 class OwnTables(_Buckets):
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        return BucketGeometry(self.index(query, key))
+        return BucketGeometry(Distances(query, key), self.look_up)
 
     def relation(self) -> Relation:
         return BucketRelation(self.buckets, self.n_heads)
 
 
 class BucketGeometry(Geometry):
-    """``index`` [B|1, T, S] says the bucket."""
+    """``look_up`` finds a layer's table at the ``distances``."""
 
-    def __init__(self, index: Tensor) -> None:
-        self.index = index
+    def __init__(self, distances: Distances, look_up: Callable[[tuple[Tensor, ...], Tensor], Tensor]) -> None:
+        self.distances, self.look_up = distances, look_up
 
 
 class BucketRelation(Relation):
@@ -108,15 +131,9 @@ class BucketRelation(Relation):
         super().__init__()
         self.table = nn.Embedding(buckets, n_heads)
 
-    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Tensor | None]:
+    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Bias | None]:
         assert isinstance(geometry, BucketGeometry)
-        return query, _bias(self.table, geometry.index)
-
-
-def _bias(table: nn.Embedding, index: Tensor) -> Tensor:
-    """[B|1, T, S] -> [B|1, H, T, S]; fused kernels want S last."""
-    bias: Tensor = table(index)  # [B|1, T, S, H]
-    return bias.movedim(-1, 1).contiguous()
+        return query, DistanceBias(geometry.distances, geometry.look_up, (self.table.weight,))
 
 
 def bucket(relative: Tensor, buckets: int, max_distance: int, *, both_ways: bool) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from transpect.base.checks import above
+from transpect.core.bias import Bias, Distances, QueryBias
 from transpect.core.context import Tags
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, distances, sinusoid
+from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores, sinusoid
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class TransformerXL(Position, kind="transformer_xl"):
     def __post_init__(self) -> None:
         above("TransformerXL.base", self.base, 1)
 
+    @property
+    def scores(self) -> Scores:
+        return "query"
+
     def build(self, dims: Dims) -> PositionModule:
         return TransformerXLModule(dims, self.base)
 
@@ -34,22 +39,21 @@ class TransformerXLModule(PositionModule):
         self.dims, self.base = dims, base
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        distance = distances(query, key)
-        low, high = span(query, key, distance)
-        return DistanceGeometry(distance, low, high, self.dims.d_model, self.base, dtype)
+        low, high = span(query, key)
+        occurring = torch.arange(low, high + 1, device=key.position.device)
+        # sines first, then cosines, as the authors' code has them
+        sinusoids = torch.cat(sinusoid(occurring, self.dims.d_model, self.base), -1)[:, : self.dims.d_model]
+        return SinusoidGeometry(Distances(query, key), sinusoids.to(dtype), low)
 
     def relation(self) -> Relation:
         return TransformerXLRelation(self.dims)
 
 
-class DistanceGeometry(Geometry):
-    """``sinusoids`` [N, D] of the N distances from ``low`` to ``high``; ``index`` [B|1, T, S] says which is whose."""
+class SinusoidGeometry(Geometry):
+    """``sinusoids`` [N, D] of the N distances from ``low`` on."""
 
-    def __init__(self, distance: Tensor, low: int, high: int, d_model: int, base: float, dtype: torch.dtype) -> None:
-        occurring = torch.arange(low, high + 1, device=distance.device)
-        # sines first, then cosines, as the authors' code has them
-        self.sinusoids = torch.cat(sinusoid(occurring, d_model, base), -1)[:, :d_model].to(dtype)
-        self.index = distance - low
+    def __init__(self, distances: Distances, sinusoids: Tensor, low: int) -> None:
+        self.distances, self.sinusoids, self.low = distances, sinusoids, low
 
 
 class TransformerXLRelation(Relation):
@@ -60,18 +64,18 @@ class TransformerXLRelation(Relation):
         self.u = nn.Parameter(torch.zeros(dims.n_heads, dims.head_dim))
         self.v = nn.Parameter(torch.zeros(dims.n_heads, dims.head_dim))
 
-    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Tensor | None]:
-        assert isinstance(geometry, DistanceGeometry)
-        batch, heads, queries, _ = query.shape
+    def forward(self, query: Tensor, geometry: Geometry, scale: float) -> tuple[Tensor, Bias | None]:
+        assert isinstance(geometry, SinusoidGeometry)
         relative = self.project(geometry.sinusoids).unflatten(-1, (self.heads, self.head_dim))  # [N, H, E]
-        scores = torch.einsum("bhte,nhe->bhtn", query + self.v[:, None], relative)
-        index = geometry.index[:, None].expand(batch, heads, queries, -1)  # [B, H, T, S]
-        return query + self.u[:, None], scores.gather(-1, index) * scale
+        bias = QueryBias(geometry.distances, query + self.v[:, None], relative, geometry.low, scale)
+        return query + self.u[:, None], bias
 
 
-def span(query: Tags, key: Tags, distance: Tensor) -> tuple[int, int]:
-    """The smallest and the largest distance; known without waiting for the device where rows have no padding."""
+def span(query: Tags, key: Tags) -> tuple[int, int]:
+    """The smallest and the largest distance that can occur; known without waiting for the device where rows have no
+    padding."""
     if query.start is not None and key.start is not None:
         last_query, last_key = query.start + query.shape[1] - 1, key.start + key.shape[1] - 1
         return query.start - last_key, last_query - key.start
-    return (int(distance.min()), int(distance.max())) if distance.numel() else (0, 0)
+    furthest = [int(tags.position.amax().clamp(min=0)) if tags.position.numel() else 0 for tags in (query, key)]
+    return -furthest[1], furthest[0]
