@@ -15,6 +15,7 @@ from transpect.core import (
     Blocks,
     Causal,
     EdgeBlocks,
+    FromGlobal,
     Full,
     GlobalTokens,
     PrefixLM,
@@ -41,6 +42,7 @@ RULES: list[Visibility] = [
     PrefixLM(),
     SameSegment(),
     GlobalTokens(),
+    FromGlobal(),
     All((Causal(), SameSegment())),
     AnyOf((Window(3), GlobalTokens())),
     UpTo(12),
@@ -53,7 +55,7 @@ RULES: list[Visibility] = [
 TIGHT = [
     rule
     for rule in RULES
-    if isinstance(rule, Full | Causal | Window | UpTo | Blocks | EdgeBlocks | RandomBlocks | GlobalTokens)
+    if isinstance(rule, Full | Causal | Window | UpTo | Blocks | EdgeBlocks | RandomBlocks | GlobalTokens | FromGlobal)
 ]
 SIZES = [(1, 1), (4, 4), (3, 5), (8, 2), (5, 64)]
 LENGTH = 21

@@ -46,8 +46,8 @@ from transpect.core import (
     preset,
 )
 from transpect.core.feedforward import ACTIVATIONS
+from transpect.core.kernels import BlockSparse, Exact, Flash, Scoring
 from transpect.core.positions import Alibi, Learned, Rope
-from transpect.core.kernels import BlockSparse, Exact, Flash, Naive, Scoring, Sdpa
 from transpect.core.view import View
 
 

@@ -11,6 +11,7 @@ import torch
 
 from transpect.base.codec import from_data, to_data
 from transpect.base.errors import ConfigError, MaskError
+from transpect.cache import DenseCache
 from transpect.core import (
     AttentionConfig,
     Causal,
@@ -30,7 +31,9 @@ from transpect.core import (
     Window,
     preset,
 )
-from transpect.core.kernels import Scoring
+from transpect.core.bias import Bias
+from transpect.core.context import Columns
+from transpect.core.kernels import BlockSparse, Exact, Flash, Scoring
 from transpect.core.view import View
 
 RULES = [
@@ -39,6 +42,8 @@ RULES = [
     Window(1),
     Window(3),
     Window(2, both_ways=True),
+    Window(2, dilation=3),
+    Window(2, both_ways=True, dilation=2),
     PrefixLM(),
     SameSegment(),
     Causal() & SameSegment(),
@@ -50,6 +55,7 @@ RULES = [
 def test_drawings() -> None:
     assert Causal().draw(3) == "■ · ·\n■ ■ ·\n■ ■ ■"
     assert Window(2).draw(4) == "■ · · ·\n■ ■ · ·\n· ■ ■ ·\n· · ■ ■"
+    assert Window(2, dilation=2).draw(5) == "■ · · · ·\n· ■ · · ·\n■ · ■ · ·\n· ■ · ■ ·\n· · ■ · ■"
     prefix = Tags.of(torch.arange(4)[None], prefix=torch.tensor([[True, True, False, False]]))
     assert PrefixLM().draw(prefix) == "■ ■ · ·\n■ ■ · ·\n■ ■ ■ ·\n■ ■ ■ ■"
     packed = Tags.of(torch.tensor([[0, 1, 0, 1]]), segment=torch.tensor([[0, 0, 1, 1]]))
@@ -108,6 +114,7 @@ def test_shortcuts_agree_with_the_mask(rule: Visibility, start: int, keys: int) 
         (Full() & SameSegment(), Full()),
         (Window(2) & SameSegment(), Window(2)),
         (Window(2) & Causal(), Window(2) & Causal()),
+        (Window(2, dilation=3) & SameSegment(), Window(2, dilation=3)),
     ],
     ids=str,
 )
@@ -125,6 +132,9 @@ def test_one_document_without_padding_needs_the_simple_rule_alone(rule: Visibili
         (Window(3), False, False),
         (Window(3, both_ways=True), True, True),
         (Window(1, both_ways=True), False, False),
+        (Window(1, both_ways=True, dilation=2), False, False),
+        (Window(2, both_ways=True, dilation=1000), True, True),
+        (Window(2, dilation=1000), False, False),
         (PrefixLM(), False, True),
         (SameSegment(), True, True),
         (Causal() & SameSegment(), False, False),
@@ -158,6 +168,20 @@ def test_window_reaches_exactly_as_far_as_it_says(width: int) -> None:
     assert torch.equal(reach, (i - j >= 0) & (i - j < width))
 
 
+@pytest.mark.parametrize("dilation", [2, 3])
+@pytest.mark.parametrize("width", [1, 2, 4])
+@torch.no_grad()
+def test_a_dilated_window_is_the_same_from_a_cache(width: int, dilation: int) -> None:
+    net, length = small(Window(width, dilation=dilation)).double(), 13
+    ids = torch.randint(0, 5, (2, length), generator=torch.Generator().manual_seed(0))
+    full = net(ids)
+    for chunks in ((1,) * length, (5, 1, 7)):
+        cache, outs = DenseCache(), []
+        for part in ids.split(chunks, 1):
+            outs.append(net(part, cache=cache))
+        assert (torch.cat(outs, 1) - full).abs().max() <= 1e-10
+
+
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_layer_reaches_exactly_what_is_visible(rule: Visibility) -> None:
     net = small(rule)
@@ -189,10 +213,24 @@ def jacobian(net: Transformer, x: torch.Tensor, tags: Tags | None = None) -> tor
     return torch.stack(rows)
 
 
+class Given(Bias):
+    """A bias that is there as a whole."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.inputs = (values,)
+
+    def tile(self, narrow: tuple[torch.Tensor, ...], rows: slice, columns: Columns) -> torch.Tensor:
+        return narrow[0][:, :, rows][..., columns]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kernel", [Naive(), Sdpa()], ids=["naive", "sdpa"])
+@pytest.mark.parametrize(
+    "kernel",
+    [Naive(), Sdpa(), Sdpa(largest_bias=0, block=2), Flash(block=2, fused=False), BlockSparse(block=2)],
+    ids=str,
+)
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_row_that_sees_nothing_is_zero_and_harmless(kernel: Naive | Sdpa, dtype: torch.dtype, biased: bool) -> None:
+def test_a_row_that_sees_nothing_is_zero_and_harmless(kernel: Exact, dtype: torch.dtype, biased: bool) -> None:
     """Case 2, trap 3: output exactly 0, finite gradients, other rows as if it were not there."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 4, 5, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3))
@@ -266,6 +304,9 @@ def test_padding_in_every_row_of_a_batch(lengths: tuple[int, int]) -> None:
 def test_bad_rules_and_missing_sources_are_refused() -> None:
     with pytest.raises(ConfigError, match="width"):
         Window(0)
+    for dilation in (0, 1001):
+        with pytest.raises(ConfigError, match="dilation"):
+            Window(2, dilation=dilation)
     net = Transformer(
         replace(
             preset("transformer-base"),

@@ -184,7 +184,7 @@ def counted_padding(patch: pytest.MonkeyPatch) -> None:
 def scaled_kernel(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
     def plant(patch: pytest.MonkeyPatch) -> None:
         right = Sdpa.attend
-        patch.setattr(Sdpa, "attend", lambda *a, scale, **rest: right(*a, scale=scale * factor, **rest))
+        patch.setattr(Sdpa, "attend", lambda *a: right(*a[:-1], replace(a[-1], scale=a[-1].scale * factor)))
 
     return plant
 

@@ -37,7 +37,18 @@ from transpect.core.norms import (
 from transpect.core.presets import PRESETS, preset
 from transpect.core.stack_config import OtherLayers, StackConfig
 from transpect.core.summaries import Summaries
-from transpect.core.visibility import All, AnyOf, Causal, Full, GlobalTokens, PrefixLM, SameSegment, Visibility, Window
+from transpect.core.visibility import (
+    All,
+    AnyOf,
+    Causal,
+    FromGlobal,
+    Full,
+    GlobalTokens,
+    PrefixLM,
+    SameSegment,
+    Visibility,
+    Window,
+)
 
 __all__ = [
     "NO_CACHE",
@@ -59,8 +70,9 @@ __all__ = [
     "EmbeddingConfig",
     "Enter",
     "Factor",
-    "Flash",
     "FeedForward",
+    "Flash",
+    "FromGlobal",
     "Full",
     "GlobalTokens",
     "Glu",

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from transpect.base.checks import MANY, above, share, within
 from transpect.base.errors import ConfigError
-from transpect.core.context import Context, Tap
 from transpect.core.bias import Bias
+from transpect.core.context import Context, Tap
 from transpect.core.kernels import Demands, Kernel, Scoring, Sdpa, Sizes
 from transpect.core.norms import Norm
 from transpect.core.positions import Geometry, Relation, Scores

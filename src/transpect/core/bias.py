@@ -75,7 +75,7 @@ def skewed(diagonals: Tensor, rows: int) -> Tensor:
         return diagonals
     count = diagonals.shape[-1]
     flat = diagonals.reshape(*diagonals.shape[:-2], rows * count)
-    shifted = flat.narrow(-1, rows - 1, rows * (count - 1)).unflatten(-1, (rows, count - 1))
+    shifted = flat.narrow(-1, rows - 1, rows * (count - 1)).reshape(*diagonals.shape[:-2], rows, count - 1)
     return shifted[..., : count - rows + 1]
 
 

@@ -208,6 +208,18 @@ class GlobalTokens(Visibility, kind="global_tokens"):
 
 
 @dataclass(frozen=True)
+class FromGlobal(Visibility, kind="from_global"):
+    """Tokens tagged as global see everyone, others see nobody."""
+
+    def sees(self, query: Tags, key: Tags) -> Tensor:
+        return query.is_global[:, :, None].expand(-1, -1, key.shape[1])
+
+    def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
+        shape = (*query.first.shape, key.first.shape[1])
+        return query.any_global[:, :, None].expand(shape), query.all_global[:, :, None].expand(shape)
+
+
+@dataclass(frozen=True)
 class _Composed(Visibility):
     """Several rules as one; a child says how."""
 

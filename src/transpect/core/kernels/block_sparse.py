@@ -35,4 +35,6 @@ class BlockSparse(Exact, kind="block_sparse"):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         rows = view.plan(self.block, self.block)
-        return attend_tiles(query, key, value, view, scoring, [tile for row in rows for tile in cut(row, self.block, self.widest)])
+        return attend_tiles(
+            query, key, value, view, scoring, [tile for row in rows for tile in cut(row, self.block, self.widest)]
+        )

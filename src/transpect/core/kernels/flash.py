@@ -12,7 +12,8 @@ a larger one turns up (Milakov and Gimelshein 2018, online softmax):
 and in the end ``out / total`` is the attention, ``lse = top + log total`` all that is kept of its weights. The backward
 pass makes each tile anew from it (appendix B.4):
 
-    p = exp(score − lse)      dv += pᵀ do      d(score) = p ⊙ (do vᵀ − Σ_e do ⊙ out)      dq += d(score) k      dk += d(score)ᵀ q
+    p = exp(score − lse)     d(score) = p ⊙ (do vᵀ − Σ_e do ⊙ out)
+    dv += pᵀ do              dq += d(score) k              dk += d(score)ᵀ q
 
 Memory grows with T + S, not with T·S. Which tiles there are is the plan of the rule of visibility: hidden ones are left
 out. `block_sparse` is the same algorithm with tiles as wide as what a row of blocks sees.
@@ -56,7 +57,9 @@ class Flash(Exact, kind="flash"):
         if self.fused and is_plain(view, scoring):
             return fused(query, key, value, scoring, causal=view.triangle)
         rows = view.plan(self.block, self.block)
-        return attend_tiles(query, key, value, view, scoring, [tile for row in rows for tile in cut(row, self.block, self.block)])
+        return attend_tiles(
+            query, key, value, view, scoring, [tile for row in rows for tile in cut(row, self.block, self.block)]
+        )
 
 
 def attend_tiles(
@@ -66,7 +69,7 @@ def attend_tiles(
     seed = int(torch.randint(2**62, ())) if scoring.dropout else 0
     scores = TileScores(view, scoring, seed)
     inputs = () if scoring.bias is None else scoring.bias.inputs
-    out: Tensor = TiledAttention.apply(scores, tiles, query, key, value, *inputs)
+    out: Tensor = TiledAttention.apply(scores, tiles, query, key, value, *inputs)  # type: ignore[no-untyped-call]
     return out
 
 

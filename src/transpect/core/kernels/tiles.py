@@ -37,7 +37,7 @@ class TileScores:
         bias = self.scoring.bias
         if bias is not None:
             part = bias.tile(bias.narrow(inputs, tile.rows, tile.columns), tile.rows, tile.columns)
-            scores.add_(part.unflatten(1, scores.shape[1:3]))  # [B|1, H, t, s] -> [B|1, K, G, t, s]
+            scores.add_(part.reshape(-1, *scores.shape[1:]))  # [B|1, H, t, s] -> [B|1, K, G, t, s]
         mask = None if tile.whole else self.view.tile(tile.rows, tile.columns)
         if mask is not None:  # the lower of a score and ±inf is many times faster than masked_fill
             bound = torch.where(mask, math.inf, -math.inf).to(scores.dtype)[:, :, None]
@@ -78,9 +78,7 @@ class TileScores:
         cap = self.scoring.soft_cap
         return scores if cap is None else scores.div_(cap).tanh_().mul_(cap)
 
-    def _backward_of_bias(
-        self, grad: Tensor, inputs: tuple[Tensor, ...], sums: tuple[Tensor, ...], tile: Tile
-    ) -> None:
+    def _backward_of_bias(self, grad: Tensor, inputs: tuple[Tensor, ...], sums: tuple[Tensor, ...], tile: Tile) -> None:
         bias = self.scoring.bias
         assert bias is not None
         with torch.enable_grad():
@@ -95,12 +93,13 @@ class TileScores:
 
 def fold(query: Tensor, key: Tensor) -> Tensor:
     """[B, H, T, E] -> [B, K, G, T, E]: the queries that share a key-value head side by side."""
-    return query.unflatten(1, (key.shape[1], query.shape[1] // key.shape[1]))
+    batch, heads, length, width = query.shape
+    return query.reshape(batch, key.shape[1], heads // key.shape[1], length, width)
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """[B, K, G, t, n] @ [B, K, n, m] -> [B, K, G, t, m], without a copy of ``right`` for each query head."""
-    return (left.flatten(2, 3) @ right).unflatten(2, left.shape[2:4])
+    return (left.flatten(2, 3) @ right).view(*left.shape[:4], right.shape[-1])
 
 
 def exponential_(x: Tensor) -> Tensor:
