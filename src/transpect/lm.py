@@ -179,7 +179,12 @@ class LanguageModel:
         return requests
 
     def score(
-        self, texts: str | Sequence[str | tuple[str, str]], *, batch_size: int = 8, stride: int | None = None
+        self,
+        texts: str | Sequence[str | tuple[str, str]],
+        *,
+        batch_size: int = 8,
+        stride: int | None = None,
+        memory: int | None = None,
     ) -> list[Score]:
         """How probable each text is: its log-probability, perplexity and bits per character.
 
@@ -191,16 +196,18 @@ class LanguageModel:
                 continuation) for a decoder, (source, target) for an encoder–decoder.
             batch_size: how many are read at a time.
             stride: see `transpect.decode.logprobs`.
+            memory: likewise.
 
         Raises:
-            ContextLengthError: a text longer than the context, and no stride.
+            ConfigError: a memory for a model that can't go on with one.
+            ContextLengthError: a text longer than the context, and neither stride nor memory.
             GenerationError: a text without its source for an encoder–decoder.
         """
         texts = [texts] if isinstance(texts, str) else texts
         around = self.prompts
         passages = [self._passage(text, around) for text in texts]
         scored = [text if isinstance(text, str) else text[1] for text in texts]
-        found = passage_logprobs(self.model, passages, batch_size=batch_size, stride=stride)
+        found = passage_logprobs(self.model, passages, batch_size=batch_size, stride=stride, memory=memory)
         return [Score(values, len(text)) for values, text in zip(found, scored, strict=True)]
 
     def next_token(self, text: Prompt, k: int = 10) -> list[tuple[str, float]]:

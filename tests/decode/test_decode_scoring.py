@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from transpect.base.errors import ContextLengthError, GenerationError
-from transpect.core import NO_SOURCE, Tags, Transformer
+from transpect.base.errors import ConfigError, ContextLengthError, GenerationError
+from transpect.core import NO_SOURCE, Tags, Transformer, Window
 from transpect.decode import Passage, Score, logprobs
 
 SHAPES = ("mha", "window", "packed", "prefix", "encoder-decoder")
@@ -115,3 +115,46 @@ def test_measures() -> None:
     assert score.bits_per_char == pytest.approx(0.5)
     assert math.isnan(Score((), 0).perplexity)
     assert math.isnan(Score((), 0).bits_per_char)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("shape", ["mha", "window"])
+@pytest.mark.parametrize("positions", ["rope", "t5", "transformer-xl", "sinusoidal"])
+def test_in_segments_with_a_memory_as_long_as_the_past_it_is_one_pass(
+    positions: str, shape: str, batch_size: int, tools: Any
+) -> None:
+    """Texts longer than the context too; in each batch rows of every length."""
+    model = tools.model(tools.Case(positions, shape), context_length=4)
+    rows = passages(model)
+    for stride in (1, 3, 4, None):
+        found = logprobs(model, rows, batch_size=batch_size, stride=stride, memory=50)
+        for got, row in zip(found, rows, strict=True):
+            expected = [] if len(row.context) + len(row.target) < 2 else spelled_out(model, row)
+            assert got == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("memory", [0, 2, 5])
+def test_a_short_memory_is_a_window_and_no_row_feels_another(memory: int, tools: Any) -> None:
+    """Token by token a memory of M is `Window` (M + 1)."""
+    model = tools.model(tools.Case("transformer-xl"))
+    ruled = Transformer(replace(model.config, decoder=replace(model.config.last, visibility=Window(memory + 1))))
+    ruled.load_state_dict(model.state_dict())
+    rows = passages(model)
+    found = logprobs(model, rows, stride=1, memory=memory)
+    assert found != logprobs(model, rows)
+    for got, row in zip(found, rows, strict=True):
+        expected = [] if len(row.context) + len(row.target) < 2 else spelled_out(ruled.to(torch.float64).eval(), row)
+        assert got == pytest.approx(expected, abs=1e-9)
+    for stride in (3, 4):
+        alone = [logprobs(model, [row], stride=stride, memory=memory)[0] for row in rows]
+        for got, expected in zip(logprobs(model, rows, stride=stride, memory=memory), alone, strict=True):
+            assert got == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_memory_is_refused_where_it_can_not_go_on(tools: Any) -> None:
+    passage = Passage([1], [2, 3])
+    for case in (tools.Case("learned"), tools.Case("rope-dynamic")):
+        with pytest.raises(ConfigError, match="with a memory"):
+            logprobs(tools.model(case), [passage], memory=3)
+    with pytest.raises(GenerationError, match="memory must be at least 0"):
+        logprobs(tools.model(tools.Case("rope")), [passage], memory=-1)

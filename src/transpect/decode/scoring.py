@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from transpect.base.errors import ContextLengthError, GenerationError
-from transpect.core import NO_SOURCE, ModelConfig, Source, Transformer
+from transpect.cache import SegmentMemory, check_memory
+from transpect.core import NO_SOURCE, ModelConfig, Source, Tags, Transformer
 from transpect.decode.batching import batched, check_vocabulary, check_writes, evaluating
 
 
@@ -75,7 +77,12 @@ class _Window:
 
 
 def logprobs(
-    model: Transformer, passages: Sequence[Passage], *, batch_size: int = 8, stride: int | None = None
+    model: Transformer,
+    passages: Sequence[Passage],
+    *,
+    batch_size: int = 8,
+    stride: int | None = None,
+    memory: int | None = None,
 ) -> list[tuple[float, ...]]:
     """ln P(token | all before it) of every target token.
 
@@ -85,8 +92,11 @@ def logprobs(
         batch_size: how many windows are read at a time.
         stride: how to read what is longer than the model's context: in windows of that length, each ``stride`` further
             on, so that a token has at least context − stride tokens before it. None refuses it.
+        memory: read any length once, in segments of ``stride`` tokens (None is the model's context), each with what
+            every layer remembers of so many tokens before it (see `SegmentMemory`).
 
     Raises:
+        ConfigError: a memory for a model that can't go on with one (see `check_memory`).
         ContextLengthError: a passage longer than the context and no stride, or a source longer than the context.
         GenerationError: a model that can't write, a value outside its range, or an id outside the vocabulary. All
             passages are checked before the first is read.
@@ -99,13 +109,20 @@ def logprobs(
         raise GenerationError(
             f"stride must be from 1 to the context of {limit}", value=stride, remedy="Try half of it."
         )
-    windows = [_windows(passage, model.config, stride) for passage in passages]
+    if memory is not None:
+        check_memory(model.config)
+        if memory < 0:
+            raise GenerationError("memory must be at least 0", value=memory)
+    reach = stride if memory is None else None
+    windows = [_windows(passage, model.config, reach, any_length=memory is not None) for passage in passages]
     flat = [(i, window) for i, own in enumerate(windows) for window in own]
     order = sorted(range(len(flat)), key=lambda i: len(flat[i][1].ids))  # alike lengths together: little padding
     found: list[list[float]] = [[] for _ in flat]
     for start in range(0, len(order), batch_size):
         places = order[start : start + batch_size]
-        for place, values in zip(places, _score(model, [flat[i][1] for i in places]), strict=True):
+        batch = [flat[i][1] for i in places]
+        scores = _score(model, batch) if memory is None else _score_in_segments(model, batch, stride or limit, memory)
+        for place, values in zip(places, scores, strict=True):
             found[place] = values
     joined: list[list[float]] = [[] for _ in passages]
     for (passage, _), values in zip(flat, found, strict=True):
@@ -113,8 +130,10 @@ def logprobs(
     return [tuple(values) for values in joined]
 
 
-def _windows(passage: Passage, config: ModelConfig, stride: int | None) -> list[_Window]:
+def _windows(passage: Passage, config: ModelConfig, stride: int | None, *, any_length: bool) -> list[_Window]:
     limit = config.context_length
+    if any_length:
+        limit = max(limit, len(passage.context) + len(passage.target))
     source = () if passage.source is None else passage.source
     for name, part in (("context", passage.context), ("target", passage.target), ("source", source)):
         check_vocabulary(name, part, config.vocab_size)
@@ -152,13 +171,41 @@ def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
         hidden = model.hidden(ids, tags=tags, source=_source(model, windows))
         scores = []
         for row, window in enumerate(windows):
-            # a row at a time: the logits of a whole batch can be gigabytes
             wanted = slice(ids.shape[1] - (len(window.ids) - window.first), None)
-            logits = model.head(hidden[row : row + 1, wanted], tags.columns(wanted), model.token.weight)[0]  # [T, V]
-            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
             target = torch.tensor(window.ids[window.first :], device=device)
-            scores.append((wide.gather(-1, target[:, None])[:, 0] - wide.logsumexp(-1)).tolist())
+            scores.append(_picked(model, hidden[row : row + 1, wanted], tags.columns(wanted), target))
     return scores
+
+
+def _score_in_segments(model: Transformer, rows: Sequence[_Window], length: int, limit: int) -> list[list[float]]:
+    """Padded on the right, so that each row is cut where it would be alone."""
+    device = model.token.weight.device
+    longest = max(len(row.ids) for row in rows)
+    ids = torch.tensor([[*row.ids, *[0] * (longest - len(row.ids))] for row in rows], device=device)  # [B, T + 1]
+    sizes = torch.tensor([len(row.ids) - 1 for row in rows], device=device)
+    tags = Tags.padded(torch.arange(longest - 1, device=device) < sizes[:, None])
+    past, scores = SegmentMemory(limit), [list[float]() for _ in rows]
+    with evaluating(list(model.modules())):
+        for start in range(0, longest - 1, length):
+            part = slice(start, min(start + length, longest - 1))
+            hidden = model.hidden(ids[:, part], tags=tags.columns(part), memory=past)
+            for row, window in enumerate(rows):
+                wanted = slice(max(part.start, window.first - 1), min(part.stop, len(window.ids) - 1))
+                if wanted.start < wanted.stop:
+                    own = hidden[row : row + 1, wanted.start - start : wanted.stop - start]
+                    scores[row] += _picked(
+                        model, own, tags.columns(wanted), ids[row, wanted.start + 1 : wanted.stop + 1]
+                    )
+    return scores
+
+
+def _picked(model: Transformer, hidden: Tensor, tags: Tags, target: Tensor) -> list[float]:
+    """ln P of each target [T] from what the head reads [1, T, D]; a row at a time, as a batch's logits can be
+    gigabytes."""
+    logits: Tensor = model.head(hidden, tags, model.token.weight)[0]  # [T, V]
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    picked: list[float] = (wide.gather(-1, target[:, None])[:, 0] - wide.logsumexp(-1)).tolist()
+    return picked
 
 
 def _source(model: Transformer, windows: Sequence[_Window]) -> Source:
