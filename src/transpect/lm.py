@@ -116,20 +116,27 @@ class LanguageModel:
         return self.model.token.weight.device
 
     @overload
-    def generate(self, prompts: str, *, batch_size: int = 32, **params: Any) -> str: ...
+    def generate(self, prompts: str, *, batch_size: int = 32, memory: int | None = None, **params: Any) -> str: ...
 
     @overload
-    def generate(self, prompts: Sequence[int], *, batch_size: int = 32, **params: Any) -> str: ...
+    def generate(
+        self, prompts: Sequence[int], *, batch_size: int = 32, memory: int | None = None, **params: Any
+    ) -> str: ...
 
     @overload
-    def generate(self, prompts: Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> list[str]: ...
+    def generate(
+        self, prompts: Sequence[Prompt], *, batch_size: int = 32, memory: int | None = None, **params: Any
+    ) -> list[str]: ...
 
-    def generate(self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> str | list[str]:
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, memory: int | None = None, **params: Any
+    ) -> str | list[str]:
         """Continue prompts; for an encoder–decoder, answer sources.
 
         Args:
             prompts: one, or a list.
             batch_size: how many are decoded at a time.
+            memory: see only so many tokens back, and go on beyond the model's context (see `Stepper`).
             params: see `GenerationParams`. ``seed`` may be a list with one for each prompt.
 
         Returns:
@@ -139,13 +146,15 @@ class LanguageModel:
             GenerationError: an unknown parameter, a value outside its range, a model that can't write.
             ContextLengthError: a prompt that leaves no room in the model's context.
         """
-        texts = [result.text for result in self.complete(prompts, batch_size=batch_size, **params)]
+        texts = [result.text for result in self.complete(prompts, batch_size=batch_size, memory=memory, **params)]
         return texts[0] if _is_single(prompts) else texts
 
-    def complete(self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> list[Result]:
+    def complete(
+        self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, memory: int | None = None, **params: Any
+    ) -> list[Result]:
         """As `generate`, always a list, with ids, log-probabilities, the reason of the end and the seed of each."""
         requests = self.requests(prompts, **params)
-        return generate_results(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size)
+        return generate_results(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory)
 
     def stream(self, prompt: Prompt, **params: Any) -> Iterator[str]:
         """Pieces of text as soon as they are certain; they join to what `generate` returns.
@@ -154,10 +163,12 @@ class LanguageModel:
         """
         return (event.text for event in self.events([prompt], **params) if event.text)
 
-    def events(self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, **params: Any) -> Iterator[Event]:
+    def events(
+        self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, memory: int | None = None, **params: Any
+    ) -> Iterator[Event]:
         """Each token of each prompt as soon as it is chosen."""
         requests = self.requests(prompts, **params)
-        return stream_events(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size)
+        return stream_events(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory)
 
     def requests(self, prompts: Prompt | Sequence[Prompt], **params: Any) -> list[Request]:
         """What `generate` asks `transpect.decode` for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError, ContextLengthError, MaskError
-from transpect.cache import SegmentMemory, check_memory
+from transpect.cache import SegmentMemory, SlidingCache, check_memory
 from transpect.core import (
     AttentionConfig,
     Causal,
@@ -182,6 +183,30 @@ def test_a_short_memory_is_one_pass_under_a_rule_in_every_layer(positions: str, 
         ruled = build(config_of(FOLLOWS[positions], rule))
         assert gap(in_segments(causal, pieces, limit), ruled(IDS)) <= TOLERANCE
     assert gap(in_segments(causal, pieces, limit), causal(IDS)) > 1e-3
+
+
+@pytest.mark.parametrize("positions", FOLLOWS)
+@torch.no_grad()
+def test_kept_keys_and_values_are_those_that_a_memory_computes(positions: str) -> None:
+    """Also for padded rows, and after rows were chosen."""
+    model = build(config_of(FOLLOWS[positions]))
+    real = torch.ones(2, LENGTH, dtype=torch.bool)
+    real[1, :4] = False
+    for limit, tags in itertools.product((0, 3, 64), (None, Tags.padded(real))):
+        for pieces in PIECES[:3]:
+            memory, cache, done = SegmentMemory(limit), SlidingCache(limit), 0
+            for number, size in enumerate(pieces):
+                part = slice(done, done + size)
+                own = None if tags is None else tags.columns(part)
+                expected = model(IDS[:, part], tags=own, memory=memory)
+                assert gap(model(IDS[:, part], tags=own, cache=cache), expected) <= TOLERANCE
+                done += size
+                assert cache.length == memory.length == min(limit, done)
+                assert torch.equal(torch.as_tensor(cache.next_position), torch.as_tensor(memory.next_position))
+                if tags is None and number == 0:
+                    cache.select(torch.tensor([1, 0]))
+                    cache.select(torch.tensor([1, 0]))
+                cache.compact()
 
 
 class Detaching:

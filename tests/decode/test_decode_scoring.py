@@ -137,13 +137,14 @@ def test_in_segments_with_a_memory_as_long_as_the_past_it_is_one_pass(
 def test_a_short_memory_is_a_window_and_no_row_feels_another(memory: int, tools: Any) -> None:
     """Token by token a memory of M is `Window` (M + 1)."""
     model = tools.model(tools.Case("transformer-xl"))
-    ruled = Transformer(replace(model.config, decoder=replace(model.config.last, visibility=Window(memory + 1))))
+    rule = replace(model.config.last, visibility=Window(memory + 1))
+    ruled = Transformer(replace(model.config, decoder=rule)).double().eval()
     ruled.load_state_dict(model.state_dict())
     rows = passages(model)
     found = logprobs(model, rows, stride=1, memory=memory)
     assert found != logprobs(model, rows)
     for got, row in zip(found, rows, strict=True):
-        expected = [] if len(row.context) + len(row.target) < 2 else spelled_out(ruled.to(torch.float64).eval(), row)
+        expected = [] if len(row.context) + len(row.target) < 2 else spelled_out(ruled, row)
         assert got == pytest.approx(expected, abs=1e-9)
     for stride in (3, 4):
         alone = [logprobs(model, [row], stride=stride, memory=memory)[0] for row in rows]

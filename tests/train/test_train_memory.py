@@ -62,7 +62,7 @@ def never_stopped(tmp_path_factory: pytest.TempPathFactory, recurrent: Make) -> 
 # resuming
 
 
-@pytest.mark.parametrize("step", [1, 5, 6, 8, 19])
+@pytest.mark.parametrize("step", [1, 6, 8, 19])
 def test_twenty_steps_are_k_steps_and_the_rest(
     step: int, never_stopped: Path, recurrent: Make, tmp_path: Path, assert_same: Same, stop_at: Stop
 ) -> None:
@@ -164,7 +164,13 @@ def test_micro_batches_are_one_large_batch(batch_size: int, accumulate: int, rec
     still = {"model.dropout": 0.0, "model.attention.dropout": 0.0, "model.embedding.dropout": 0.0}
     shapes = ((3, 2), (batch_size, accumulate))
     for number, (rows, slots) in enumerate(shapes):
-        changes = {**still, "train.batch_size": rows, "train.accumulate": slots, "train.max_steps": 12}
+        changes = {
+            **still,
+            "train.batch_size": rows,
+            "train.accumulate": slots,
+            "train.max_steps": 8,
+            "train.save_every": 8,
+        }
         train(recurrent(changes), tmp_path / str(number))
     one, other = (read_metrics(tmp_path / str(number)) for number in range(2))
     assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in one], rel=1e-4)
@@ -214,7 +220,7 @@ def test_with_a_memory_as_long_as_the_past_it_is_one_pass(positions: str, recurr
     job = build(recurrent({"model.positions": POSITIONS[positions], "model.context_length": 24}))
     for model, tolerance in ((job.model.eval(), 1e-5), (double(build(job.recipe).model), 1e-12)):
         total, count = one_pass(model, job.tokenizer)
-        for seq_len in (1, 5, 24):
+        for seq_len in (3, 24) if positions != "transformer-xl" else (1, 5, 7, 24):
             for objective in (Recurrent(0), Causal(separate=False)):
                 found = evaluate_documents(
                     model, job.tokenizer, DOCUMENTS, objective=objective, seq_len=seq_len, memory=10_000

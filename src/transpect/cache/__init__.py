@@ -2,5 +2,6 @@
 
 from transpect.cache.dense import DenseCache
 from transpect.cache.memory import SegmentMemory, check_memory
+from transpect.cache.sliding import SlidingCache
 
-__all__ = ["DenseCache", "SegmentMemory", "check_memory"]
+__all__ = ["DenseCache", "SegmentMemory", "SlidingCache", "check_memory"]

@@ -10,15 +10,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from transpect.base.checks import at_least
-from transpect.base.errors import ConfigError, MaskError
+from transpect.base.errors import ConfigError
+from transpect.cache.recent import Recent
 from transpect.core.config import ModelConfig
 from transpect.core.context import Tags
 
 TAGS = ("position", "segment", "prefix", "is_global", "horizon")
 
 
-class SegmentMemory:
+class SegmentMemory(Recent):
     """Remembers the last ``length`` columns of every layer's input from pass to pass.
 
     A memory as long as the past makes segment by segment equal to one pass over everything. With M columns and segments
@@ -30,38 +30,8 @@ class SegmentMemory:
     """
 
     def __init__(self, limit: int) -> None:
-        at_least("SegmentMemory.limit", limit, 0)
-        self.limit = limit
-        self._next: Tensor | int | None = 0
-        self._tags: Tags | None = None
+        super().__init__(limit)
         self._hidden: dict[int, Tensor] = {}
-
-    @property
-    def length(self) -> int:
-        """How many columns are remembered."""
-        return 0 if self._tags is None else self._tags.shape[1]
-
-    @property
-    def next_position(self) -> Tensor | int:
-        """The position after the last real token, remembered or not.
-
-        Raises:
-            MaskError: rows of several packed documents, of which any might go on.
-        """
-        if self._next is None:
-            raise MaskError(
-                "rows of several packed documents have no single next position",
-                remedy="State the tags of the tokens that follow.",
-            )
-        return self._next
-
-    def admit(self, tags: Tags) -> Tags:
-        """Give the tags of remembered and new tokens together, and remember the last of them."""
-        together = tags if self._tags is None else self._tags.join(tags)
-        self._next = self._after(together)
-        kept = min(self.limit, together.shape[1])
-        self._tags = together.columns(slice(together.shape[1] - kept, None))
-        return together
 
     def extend(self, layer: int, hidden: Tensor) -> Tensor:
         """Give remembered and new inputs together [B, M+T, D], and remember the last of them, detached."""
@@ -97,17 +67,6 @@ class SegmentMemory:
             memory._tags = Tags(position, segment, prefix, is_global, horizon, None if start is None else int(start))
         memory._hidden = {int(name): tensor.to(device) for name, tensor in tensors.items() if name.isdigit()}
         return memory
-
-    def _after(self, together: Tags) -> Tensor | int | None:
-        """What `next_position` becomes; None where rows hold several documents."""
-        try:
-            fresh = together.after()
-        except MaskError:
-            return None
-        if isinstance(fresh, int) or self._next is None:
-            return fresh
-        # a row may bring nothing but padding, and its last real token may no longer be remembered
-        return torch.maximum(fresh, fresh * 0 + self._next)
 
 
 def check_memory(config: ModelConfig) -> None:

@@ -36,6 +36,7 @@ def generate(
     top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", help=tr("cli.generate.top_k"))] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help=tr("cli.generate.top_p"))] = None,
     stop: Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help=tr("cli.generate.stop"))] = None,
+    memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.generate.memory"))] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help=tr("cli.generate.seed"))] = None,
     n: Annotated[int, typer.Option("--n", metavar="N", min=1, help=tr("cli.generate.n"))] = 1,
     stream: Annotated[
@@ -56,6 +57,7 @@ def generate(
         "top_k": top_k,
         "top_p": top_p,
         "stop": stop,
+        "memory": memory,
         "seed": seed,
     }
     params = {name: value for name, value in options.items() if value is not None}

@@ -152,7 +152,7 @@ class Transformer(nn.Module):
                 "a pass has a cache or a memory, not both", remedy="A cache already holds what a memory would remember."
             )
         if tags is None:
-            tags = following(cache if cache.length else memory, ids)
+            tags = following(memory if cache is NO_CACHE else cache, ids)
         elif not isinstance(tags, Tags):
             raise MaskError(
                 "tags must be Tags, not a mask", value=type(tags).__name__, remedy="Use Tags.padded(ids != pad_id)."

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import torch
 
+from transpect.base.checks import at_least
 from transpect.base.errors import ContextLengthError, GenerationError
+from transpect.cache import check_memory
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_vocabulary, check_writes
 from transpect.decode.request import Event, Request, Result, collect
@@ -29,10 +31,13 @@ def generate(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     prefill_chunk: int | None = None,
+    memory: int | None = None,
 ) -> list[Result]:
     """As `stream`, all at once: the outputs in the order of the requests."""
     ready = [request.seeded() for request in requests]
-    events = stream(model, ready, tokenizer=tokenizer, batch_size=batch_size, prefill_chunk=prefill_chunk)
+    events = stream(
+        model, ready, tokenizer=tokenizer, batch_size=batch_size, prefill_chunk=prefill_chunk, memory=memory
+    )
     return collect(events, ready)
 
 
@@ -43,6 +48,7 @@ def stream(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     prefill_chunk: int | None = None,
+    memory: int | None = None,
 ) -> Iterator[Event]:
     """Decode requests and give out each token as soon as it is chosen. Closing the iterator cancels the rest.
 
@@ -55,8 +61,10 @@ def stream(
         tokenizer: for text and stop strings; without one there are ids only.
         batch_size: how many requests are decoded at a time.
         prefill_chunk: see `Stepper`.
+        memory: likewise. With it, prompt and output may be longer than the context.
 
     Raises:
+        ConfigError: a memory for a model that can't go on with one.
         GenerationError: a model that can't write, an empty prompt, a source where there should be none or none where
             there should be one, ids outside the vocabulary, stop strings without a tokenizer, ``min_new_tokens`` where
             every token ends the output.
@@ -66,8 +74,14 @@ def stream(
         if value is not None and value < 1:
             raise GenerationError(f"{name} must be at least 1", value=value, remedy="Leave it out for the default.")
     check_writes(model.config)
-    rows = [Row(index, fit(model.config, request.seeded()), tokenizer) for index, request in enumerate(requests)]
-    return _stream(model, rows, batch_size, prefill_chunk)
+    if memory is not None:
+        check_memory(model.config)
+        at_least("memory", memory, 0)
+    rows = [
+        Row(index, fit(model.config, request.seeded(), endless=memory is not None), tokenizer)
+        for index, request in enumerate(requests)
+    ]
+    return _stream(model, rows, batch_size, prefill_chunk, memory)
 
 
 def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
@@ -95,8 +109,9 @@ def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
         logits = steps.advance(token)
 
 
-def fit(config: ModelConfig, request: Request) -> Request:
-    """The request with no more new tokens than the context has room for; all of it is checked.
+def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Request:
+    """The request with no more new tokens than the context has room for; all of it is checked. ``endless``: the model
+    goes on beyond its context.
 
     Raises:
         GenerationError, ContextLengthError: as `stream`.
@@ -114,7 +129,7 @@ def fit(config: ModelConfig, request: Request) -> Request:
             continue
         if len(ids) == 0:
             raise GenerationError(f"a {name} needs at least one token", remedy="Begin it with the model's BOS or EOS.")
-        if len(ids) > limit:
+        if len(ids) > limit and not endless:
             raise ContextLengthError(
                 f"the {name} must fit the model's context of {limit} tokens",
                 value=f"{len(ids)} tokens",
@@ -122,6 +137,8 @@ def fit(config: ModelConfig, request: Request) -> Request:
             )
         check_vocabulary(name, ids, config.vocab_size)
     check_minimum(params, config.vocab_size)
+    if endless:
+        return request
     room = limit - len(request.prompt)
     if params.max_new_tokens and not room:
         raise ContextLengthError(
@@ -135,7 +152,9 @@ def fit(config: ModelConfig, request: Request) -> Request:
     return replace(request, params=cut)
 
 
-def _stream(model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None) -> Iterator[Event]:
+def _stream(
+    model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None, memory: int | None
+) -> Iterator[Event]:
     yield from (row.nothing() for row in rows if not row.params.max_new_tokens)
     asking = [row for row in rows if row.params.max_new_tokens]
     for start in range(0, len(asking), batch_size):
@@ -147,5 +166,6 @@ def _stream(model: Transformer, rows: list[Row], batch_size: int, prefill_chunk:
             horizons=[len(row.request.prompt) + row.params.max_new_tokens for row in batch],
             sources=[row.request.source or () for row in batch] if model.config.encoder else None,
             prefill_chunk=prefill_chunk,
+            memory=memory,
         )
         yield from decode(steps, batch)

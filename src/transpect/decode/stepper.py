@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from transpect.cache import DenseCache
+from transpect.cache import DenseCache, SlidingCache, check_memory
 from transpect.core import NO_SOURCE, Tags, Transformer
 from transpect.decode.batching import batched, check_writes, evaluating
 
@@ -43,7 +43,7 @@ class Steps(Protocol):
 
 
 class Stepper:
-    """A Transformer with a dense key-value cache.
+    """A Transformer with a cache of keys and values: of all tokens, or of the last ones.
 
     Args:
         model: a decoder or an encoder–decoder with a language-model head. Its training mode is left as it is.
@@ -51,10 +51,13 @@ class Stepper:
         horizons: how long each row will become, prompt and new tokens together (see `Tags.horizon`).
         sources: for an encoder–decoder, ids of each row for the encoder.
         prefill_chunk: read prompts in pieces of so many columns, which bounds memory; None reads them at once. A
-            prefix that sees itself both ways is always one piece.
+            prefix that sees itself both ways is always one piece. Pieces are counted from the end.
+        memory: see only so many tokens before each piece, and before each new token; None is all. With a memory None
+            reads prompts in pieces of the model's context.
 
     Raises:
         GenerationError: the model can't write text, or can't write it from left to right.
+        ConfigError: a memory for a model that can't go on with one (see `check_memory`).
     """
 
     def __init__(
@@ -65,14 +68,18 @@ class Stepper:
         horizons: Sequence[int],
         sources: Sequence[Sequence[int]] | None = None,
         prefill_chunk: int | None = None,
+        memory: int | None = None,
     ) -> None:
         check_writes(model.config)
+        if memory is not None:
+            check_memory(model.config)
+            prefill_chunk = prefill_chunk or model.config.context_length
         assert all(prompts), "a prompt has at least one token"
         self.model, self.vocab_size, self.device = model, model.config.vocab_size, model.token.weight.device
         self._prompts, self._sources, self._chunk = prompts, sources, prefill_chunk
         self._prefix = model.config.last.looks_ahead(prefix=True)
         self._horizon = torch.tensor(horizons, device=self.device)
-        self._cache = DenseCache()
+        self._cache: DenseCache | SlidingCache = DenseCache() if memory is None else SlidingCache(memory)
         self._source = NO_SOURCE
         self._modules = list(model.modules())
 
@@ -87,11 +94,12 @@ class Stepper:
             if self._sources is not None:
                 source, source_tags = batched(self._sources, self.device)
                 self._source = self.model.encode(source, tags=source_tags)
-            last = (columns - 1) // chunk * chunk
-            for start in range(0, last, chunk):
-                piece = slice(start, start + chunk)
+            # counted from the end, where the rows are alike: what a row remembers does not depend on the others' length
+            first = (columns - 1) % chunk + 1
+            pieces = [slice(0, first), *(slice(start, start + chunk) for start in range(first, columns, chunk))]
+            for piece in pieces[:-1]:
                 self._hidden(ids[:, piece], tags.columns(piece))
-            logits = self._logits(ids[:, last:], tags.columns(slice(last, None)))
+            logits = self._logits(ids[:, pieces[-1]], tags.columns(pieces[-1]))
             # the cache now holds the keys and values of the source, so its tags are all that is still read of it
             self._source = replace(self._source, hidden=self._source.hidden.new_empty(0, 0, 0))
         return logits

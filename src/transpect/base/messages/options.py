@@ -183,6 +183,10 @@ ROWS: dict[str, Row] = {
         "en": "Leave the given text out and print the continuation alone.",
         "zh": "不打印给定的文本，只打印续写部分。",
     },
+    "cli.generate.memory": {
+        "en": "See only so many tokens back, and go on beyond the model's context.",
+        "zh": "只看前面这么多词元，由此可以超出模型的上下文长度继续写。",
+    },
     # eval
     "cli.eval.data": {
         "en": "The text: a file, a folder, JSONL (field `text`) or TSV; without it, what a run was evaluated on.",
