@@ -11,7 +11,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from transpect.core.context import Tags
+from transpect.cache.source import SourceKeys
+from transpect.core.context import NO_CARRY, Carry, Tags
 
 
 class DenseCache:
@@ -26,7 +27,7 @@ class DenseCache:
         self._pending = 0
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
-        self._cross: dict[int, tuple[Tensor, Tensor]] = {}
+        self._source = SourceKeys()
 
     @property
     def length(self) -> int:
@@ -53,11 +54,13 @@ class DenseCache:
             self._append(self._values, layer, value, start, end),
         )
 
+    def carry(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Carry]:
+        """As `extend`: all keys are here, so nothing else needs to be carried."""
+        return *self.extend(layer, key, value), NO_CARRY
+
     def cross(self, layer: int, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Keys and values of the encoder's output, computed once a layer."""
-        if layer not in self._cross:
-            self._cross[layer] = compute()
-        return self._cross[layer]
+        return self._source.get(layer, compute)
 
     def crop(self, length: int) -> None:
         """Forget all columns from ``length`` on. What is known of an encoder's output stays."""
@@ -90,7 +93,7 @@ class DenseCache:
         for store in (self._keys, self._values):
             for layer, buffer in store.items():
                 store[layer] = buffer[rows]
-        self._cross = {layer: (key[rows], value[rows]) for layer, (key, value) in self._cross.items()}
+        self._source = self._source.rows(rows)
 
     def fork(self) -> DenseCache:
         """An independent copy."""
@@ -98,7 +101,7 @@ class DenseCache:
         twin._tags = self._tags
         twin._keys = {layer: buffer.clone() for layer, buffer in self._keys.items()}
         twin._values = {layer: buffer.clone() for layer, buffer in self._values.items()}
-        twin._cross = dict(self._cross)
+        twin._source = self._source.fork()
         return twin
 
     @staticmethod

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from transpect.cache.dense import unpadded
 from transpect.cache.recent import Recent
+from transpect.core.context import NO_CARRY, Carry
 
 
 class SlidingCache(Recent):
@@ -29,6 +30,10 @@ class SlidingCache(Recent):
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Give remembered and new keys and values together [B, K, S, E], and remember the last of them."""
         return self._joined(self._keys, layer, key), self._joined(self._values, layer, value)
+
+    def carry(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Carry]:
+        """As `extend`: what is remembered is here, so nothing else needs to be carried."""
+        return *self.extend(layer, key, value), NO_CARRY
 
     def cross(self, layer: int, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Keys and values of an encoder's output, which such a model has none of."""

@@ -142,6 +142,7 @@ def _numbers(parameters: int, per_layer: int | None, total: int) -> tuple[str, s
 
 def _print_shapes(config: ModelConfig, steps: list[Step], axes: dict[str, int]) -> None:
     from transpect.cli.screen import console, table
+    from transpect.core.kernels import Exact
 
     rows = table(*(tr(f"cli.model.column.{name}") for name in ("step", "shape", "made_by", "layers")), numbers=(3,))
     for step in steps:
@@ -150,7 +151,8 @@ def _print_shapes(config: ModelConfig, steps: list[Step], axes: dict[str, int]) 
     screen.print()
     screen.print(tr("cli.model.axes", axes="  ".join(f"{axis}={size}" for axis, size in axes.items())))
     screen.print(rows)
-    kernels = sorted({stack.attention.kernel.kind for stack in config.towers.values()} - {"naive"})
+    chosen = (stack.attention.kernel for stack in config.towers.values())
+    kernels = sorted({kernel.kind for kernel in chosen if isinstance(kernel, Exact)} - {"naive"})
     if kernels:
         screen.print(tr("cli.model.kernel", kernel=", ".join(kernels)))
 

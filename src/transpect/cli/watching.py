@@ -34,8 +34,9 @@ class Watched(Exact):
 
 @contextmanager
 def watched(model: Transformer) -> Iterator[None]:
-    """Let every attention of ``model`` run on `Watched` for a while."""
-    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    """Let every softmax attention of ``model`` run on `Watched` for a while."""
+    attentions = (module for module in model.modules() if isinstance(module, Attention))
+    layers = [module for module in attentions if isinstance(module.kernel, Exact)]
     kernels = [layer.kernel for layer in layers]
     try:
         for layer in layers:

@@ -16,7 +16,7 @@ from transpect.base.checks import MANY, above, share, within
 from transpect.base.errors import ConfigError
 from transpect.core.bias import Bias
 from transpect.core.context import Context, Tap
-from transpect.core.kernels import Demands, Kernel, Scoring, Sdpa, Sizes
+from transpect.core.kernels import Demands, Exact, Kernel, Scoring, Sdpa, Sizes
 from transpect.core.norms import Norm
 from transpect.core.positions import Geometry, Relation, Scores
 from transpect.core.summaries import NoSummaries
@@ -131,6 +131,11 @@ class AttentionConfig:
                 remedy="Each key-value head serves the same number of query heads.",
             )
 
+        if self.global_projections and not isinstance(self.kernel, Exact):
+            raise ConfigError(
+                "global_projections need a kernel that computes softmax attention", value=f"kernel {self.kernel.kind}"
+            )
+
     def check_kernel(self, visibility: Visibility, scores: Scores) -> None:
         """Whether the kernel can serve a layer with such a rule and with positions that add this to the scores.
 
@@ -165,6 +170,10 @@ class AttentionConfig:
             )
         return d_model // self.n_heads
 
+    def sizes(self, d_model: int, context_length: int) -> Sizes:
+        """What its kernel may need to know."""
+        return Sizes(self.n_heads, self.kv_heads, self.width(d_model), context_length)
+
 
 class Attention(nn.Module):
     """Projections, kernel and output; a child says where queries and keys come from."""
@@ -174,7 +183,7 @@ class Attention(nn.Module):
         self.heads, self.kv_heads, self.head_dim = config.n_heads, config.kv_heads, config.width(d_model)
         self.scale = self.head_dim**-0.5 if config.scale is None else config.scale
         self.soft_cap, self.dropout = config.soft_cap, config.dropout
-        self.kernel = config.kernel.build(Sizes(self.heads, self.kv_heads, self.head_dim, context_length))
+        self.kernel = config.kernel.build(config.sizes(d_model, context_length))
         kv_dim = self.kv_heads * self.head_dim
         self.query = projection(config, d_model, self.heads * self.head_dim)
         self.key = projection(config, d_model, kv_dim)

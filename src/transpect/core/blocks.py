@@ -20,6 +20,8 @@ from transpect.base.errors import ConfigError
 from transpect.core.attention import CrossAttention, Pass, SelfAttention
 from transpect.core.context import Context, Tags
 from transpect.core.global_attention import GlobalSelfAttention
+from transpect.core.kernels.linear import SumsKernel
+from transpect.core.linear_attention import LinearSelfAttention
 from transpect.core.positions import Dims, PositionModule
 from transpect.core.stack_config import StackConfig
 from transpect.core.summaries import BlockSums, LayerSums, NoSummaries
@@ -42,6 +44,8 @@ def _self(site: _Site) -> nn.Module:
     of = site.config.summaries
     sums = NoSummaries() if of is None else LayerSums(of.norm.build(site.d_model))
     config = site.config.attention
+    if isinstance(config.kernel, SumsKernel):
+        return LinearSelfAttention(config, site.d_model, site.context_length, sums)
     build = GlobalSelfAttention if config.global_projections else SelfAttention
     return build(config, site.d_model, site.context_length, site.positions.relation(), sums)
 

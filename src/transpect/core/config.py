@@ -9,10 +9,11 @@ from typing import Any
 from transpect.base.checks import at_most, within
 from transpect.base.codec import apply_overrides, did_you_mean, from_data, to_data
 from transpect.base.errors import ConfigError
+from transpect.core.attention import AttentionConfig
 from transpect.core.embeddings import EmbeddingConfig
 from transpect.core.heads import CausalLM, Head
 from transpect.core.initialization import Initialization, NormalInit
-from transpect.core.kernels import Kernel
+from transpect.core.kernels import Exact, Kernel
 from transpect.core.stack_config import OtherLayers, StackConfig
 
 MOST_NUMBERS = 2**40
@@ -85,6 +86,7 @@ class ModelConfig:
             for kind in stack.kinds:
                 for attention in (kind.attention, kind.cross or kind.attention):
                     check("n_heads × head_dim × d_model", attention.n_heads * attention.width(d) * d)
+                    check("a kernel's own", attention.kernel.numbers(attention.sizes(d, self.context_length)))
                 check("d_ff × d_model", kind.ffn.width(d) * d)
 
     @property
@@ -120,6 +122,38 @@ class ModelConfig:
             name: replace(stack, others=tuple(map(other, stack.others))) for name, stack in changed.towers.items()
         }
         return replace(changed, **stacks)
+
+    def computed_by(self, kernel: Kernel | str) -> ModelConfig:
+        """A copy of the same function: softmax attention is computed by another kernel, wherever it is; layers whose
+        kernel is another function stay as they are.
+
+        Raises:
+            ConfigError: a kernel that can't compute it, or is no softmax attention.
+        """
+        chosen = from_data(Kernel, kernel) if isinstance(kernel, str) else kernel
+        if not isinstance(chosen, Exact):
+            raise ConfigError(
+                "weights are of the function that they were trained for, and this kernel is another one",
+                value=chosen.kind,
+                remedy="Choose it in the config of a new model.",
+            )
+
+        def changed(attention: AttentionConfig) -> AttentionConfig:
+            return replace(attention, kernel=chosen) if isinstance(attention.kernel, Exact) else attention
+
+        stacks: dict[str, Any] = {
+            name: replace(
+                stack,
+                attention=changed(stack.attention),
+                cross=None if stack.cross is None else changed(stack.cross),
+                others=tuple(
+                    other if other.attention is None else replace(other, attention=changed(other.attention))
+                    for other in stack.others
+                ),
+            )
+            for name, stack in self.towers.items()
+        }
+        return replace(self, **stacks)
 
     def map_stacks(self, **changes: Any) -> ModelConfig:
         """A copy with fields of every tower replaced."""

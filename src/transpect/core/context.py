@@ -162,6 +162,29 @@ class Tags:
         return Tags(position, segment, prefix, is_global, horizon, self.start)
 
 
+class Carry(Protocol):
+    """What a layer takes over from its earlier passes in place of their keys."""
+
+    def take(self) -> tuple[Tensor, ...] | None:
+        """What it kept last, [B, …] each; None at the beginning."""
+
+    def keep(self, state: tuple[Tensor, ...]) -> None:
+        """Keep this for the next pass."""
+
+
+class NoCarry:
+    """The carry of a layer that is given all keys."""
+
+    def take(self) -> None:
+        return None
+
+    def keep(self, state: tuple[Tensor, ...]) -> None:
+        pass
+
+
+NO_CARRY: Carry = NoCarry()
+
+
 class Cache(Protocol):
     """Keys and values of tokens already seen. One object serves one batch through all layers."""
 
@@ -178,6 +201,10 @@ class Cache(Protocol):
 
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add one layer's new keys and values [B, K, T, E]; give all of them [B, K, S, E]."""
+
+    def carry(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Carry]:
+        """As `extend` for a layer that needs no keys but those of its `Carry`: give all keys and values that are not in
+        it, and it."""
 
     def cross(self, layer: int, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The keys and values of the encoder's output for one layer, computed at most once."""
@@ -226,6 +253,9 @@ class NoCache(_NoPast):
 
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return key, value
+
+    def carry(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Carry]:
+        return key, value, NO_CARRY
 
 
 class NoMemory(_NoPast):

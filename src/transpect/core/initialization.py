@@ -64,6 +64,14 @@ class KaimingInit(Initialization, kind="kaiming"):
         weight.normal_(0.0, weight.shape[-1] ** -0.5, generator=generator)
 
 
+class Drawn(nn.Module):
+    """A module whose own tensors start as its source says, whatever the model's `Initialization` is."""
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Fill them, from draws on the CPU."""
+        raise AssertionError("abstract")
+
+
 @torch.no_grad()
 def initialize(model: nn.Module, init: Initialization, residual: dict[str, int], seed: int) -> None:
     """Fill ``model`` in the order of its modules.
@@ -74,6 +82,8 @@ def initialize(model: nn.Module, init: Initialization, residual: dict[str, int],
     """
     generator = torch.Generator().manual_seed(seed)
     for name, module in model.named_modules():
+        if isinstance(module, Drawn):
+            module.draw(generator)
         weight = getattr(module, "weight", None)
         if not isinstance(weight, nn.Parameter) or weight.ndim != 2 or weight.is_meta:
             continue

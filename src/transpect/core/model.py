@@ -37,6 +37,7 @@ from transpect.core.context import (
 from transpect.core.embeddings import Embeddings, check_ids
 from transpect.core.heads import Sizes
 from transpect.core.initialization import initialize
+from transpect.core.kernels.performer import draw_features, redraw_features
 from transpect.core.stack_config import StackConfig
 
 
@@ -79,6 +80,7 @@ class Transformer(nn.Module):
         *self._before, self._last = config.towers
         if seed is not None:
             initialize(self, config.init, self._residual_writers(), seed)
+            draw_features(self)
 
     def forward(
         self,
@@ -138,6 +140,11 @@ class Transformer(nn.Module):
         tower = self._before[0]
         context = self._context(tower, ids, tags, NO_SOURCE, NO_CACHE, NO_MEMORY, tap)
         return Source(self._run(tower, ids, context, token_types), context.tags)
+
+    def redraw(self, step: int) -> None:
+        """Before update ``step`` of a training, counted from 0: draw random features anew where it is time
+        (`Performer.redraw`). They depend on nothing but the kernel's seed, the layer and the step."""
+        redraw_features(self, step)
 
     def _run(self, tower: str, ids: Tensor, context: Context, token_types: Tensor | None) -> Tensor:
         hidden: Tensor = self.towers[tower](self.token(ids), context, token_types)

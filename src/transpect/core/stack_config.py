@@ -10,6 +10,7 @@ from transpect.base.checks import MANY, at_most, share, within
 from transpect.base.errors import ConfigError
 from transpect.core.attention import AttentionConfig
 from transpect.core.feedforward import FeedForward, Mlp
+from transpect.core.kernels.linear import SumsKernel
 from transpect.core.norms import LayerNorm, Norm, Placement, Pre
 from transpect.core.positions import NoPosition, Position
 from transpect.core.summaries import Summaries
@@ -186,6 +187,11 @@ class StackConfig:
             for other in self.others
         )
         return replace(self, visibility=change(self.visibility), others=others)
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether self-attention needs no earlier keys, but sums over them, in every layer."""
+        return all(isinstance(kind.attention.kernel, SumsKernel) for kind in self.kinds)
 
     @property
     def crosses(self) -> bool:

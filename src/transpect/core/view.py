@@ -25,12 +25,13 @@ class View:
     """One rule applied to one pass; made once, read by every layer.
 
     Attributes:
+        rule, query, key: what it is made of.
         everything: every query is known to see every key, so no mask is needed.
         triangle: T = S and the mask is known to be the lower triangle.
     """
 
     def __init__(self, rule: Visibility, query: Tags, key: Tags) -> None:
-        self._rule, self._query, self._key = rule, query, key
+        self.rule, self.query, self.key = rule, query, key
         (batch, queries), (keys_batch, keys) = query.shape, key.shape
         if batch != keys_batch:
             raise MaskError("queries and keys must come in the same number of rows", value=f"{batch} and {keys_batch}")
@@ -48,7 +49,7 @@ class View:
     def plan(self, size_q: int, size_k: int) -> list[Tile]:
         """See `transpect.core.plan.plan`; made once for each pair of sizes."""
         if (size_q, size_k) not in self._plans:
-            self._plans[size_q, size_k] = plan(self._rule, self._query, self._key, size_q, size_k)
+            self._plans[size_q, size_k] = plan(self.rule, self.query, self.key, size_q, size_k)
         return self._plans[size_q, size_k]
 
     def tile(self, rows: slice, columns: Columns) -> Tensor | None:
@@ -73,17 +74,17 @@ class View:
     @cached_property
     def _apart(self) -> tuple[Visibility, Tags, Tags]:
         """What tiles are computed from: rows that are known to be alike are one."""
-        query, key = self._query, self._key
+        query, key = self.query, self.key
         known = query.start is not None and key.start is not None
-        if not known or (self._rule.reads_length and bool((key.horizon != key.horizon[:1]).any())):
-            return self._rule, query, key
+        if not known or (self.rule.reads_length and bool((key.horizon != key.horizon[:1]).any())):
+            return self.rule, query, key
         first = torch.zeros(1, dtype=torch.int64, device=key.position.device)
-        return self._rule.plain(), query.rows(first), key.rows(first)
+        return self.rule.plain(), query.rows(first), key.rows(first)
 
     @cached_property
     def mask(self) -> Tensor:
         """[B, 1, T, S] bool, True where visible."""
-        return self._rule.mask(self._query, self._key)[:, None]
+        return self.rule.mask(self.query, self.key)[:, None]
 
     @cached_property
     def blind(self) -> Tensor:

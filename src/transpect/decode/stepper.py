@@ -16,8 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from transpect.cache import DenseCache, SlidingCache, check_memory
-from transpect.core import NO_SOURCE, Tags, Transformer
+from transpect.cache import DenseCache, SlidingCache, SumsCache, check_memory
+from transpect.core import NO_SOURCE, StackConfig, Tags, Transformer
 from transpect.decode.batching import batched, check_writes, evaluating
 
 
@@ -43,7 +43,8 @@ class Steps(Protocol):
 
 
 class Stepper:
-    """A Transformer with a cache of keys and values: of all tokens, or of the last ones.
+    """A Transformer with a cache: of keys and values of all tokens or of the last ones, or of sums over them where its
+    self-attention needs no more.
 
     Args:
         model: a decoder or an encoder–decoder with a language-model head. Its training mode is left as it is.
@@ -79,7 +80,7 @@ class Stepper:
         self._prompts, self._sources, self._chunk = prompts, sources, prefill_chunk
         self._prefix = model.config.last.looks_ahead(prefix=True)
         self._horizon = torch.tensor(horizons, device=self.device)
-        self._cache: DenseCache | SlidingCache = DenseCache() if memory is None else SlidingCache(memory)
+        self._cache = _cache(model.config.last, memory)
         self._source = NO_SOURCE
         self._modules = list(model.modules())
 
@@ -133,3 +134,9 @@ class Stepper:
         hidden = self._hidden(ids, tags)
         logits: Tensor = self.model.head(hidden[:, -1:], tags.columns(slice(-1, None)), self.model.token.weight)
         return logits[:, 0]
+
+
+def _cache(stack: StackConfig, memory: int | None) -> DenseCache | SlidingCache | SumsCache:
+    if memory is not None:
+        return SlidingCache(memory)
+    return SumsCache() if stack.keeps_sums else DenseCache()

@@ -77,7 +77,7 @@ def save_model(
     """Write a checkpoint directory, replacing one that stands there only when the new one is complete.
 
     Other files of a directory that is replaced (a tokenizer, say) are kept. What belongs to training and not to the
-    model is not in a checkpoint of a family: how weights were initialised, the attention kernel, and dropout rates that
+    model is not in a checkpoint of a family: how weights were initialised, the kernel of softmax attention, and dropout rates that
     the family has no word for.
 
     Args:
@@ -156,7 +156,7 @@ def load_model(
         path: see `locate`.
         device: where its weights go.
         dtype: what they become; None is as stored.
-        kernel: how attention is computed (a kernel, or its name); None is the default.
+        kernel: how softmax attention is computed (a kernel, or its name); None is the default.
         allow_pickle: read ``pytorch_model.bin`` where there are no safetensors.
 
     Raises:
@@ -166,7 +166,7 @@ def load_model(
     source = open_source(locate(path, allow_pickle=allow_pickle), allow_pickle=allow_pickle)
     weights = source.weights()
     kind, config = _read(source)
-    model = blank(config if kernel is None else config.with_kernel(kernel))
+    model = blank(config if kernel is None else config.computed_by(kernel))
     ours = {name: tensor.shape for name, tensor in model.state_dict().items()}
     table, links = Table(body=()), identity(ours)
     if kind.family is not None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from transpect.base.codec import Data, apply_overrides, from_data, to_data
 from transpect.base.errors import CheckpointError, TranspectError
-from transpect.core import All, AttentionConfig, Full, Head, ModelConfig, SameSegment, StackConfig, Visibility
+from transpect.core import All, AttentionConfig, Full, Head, Kernel, ModelConfig, SameSegment, StackConfig, Visibility
+from transpect.core.kernels import Exact
 from transpect.interop.blank import shapes
 from transpect.interop.options import COMMON_ALLOWED, COMMON_VOID, Allowed, Entry, Options, is_one_of
 from transpect.interop.tensors import Link, Shapes, Table, link
@@ -128,8 +129,8 @@ class Family:
 
 
 def canonical(config: ModelConfig) -> Data:
-    """What two configs share if their models compute the same from the same weights: all but initialisation, kernel
-    and dropout, with sizes spelled out layer by layer, and without the rule that keeps packed documents apart, which
+    """What two configs share if their models compute the same from the same weights: all but initialisation, dropout
+    and which kernel of softmax attention, with sizes spelled out layer by layer, and without the rule that keeps packed documents apart, which
     is void for a single one."""
     data: Data = {name: value for name, value in _resolved(config).items() if name not in ("init", "family")}
     for name, stack in config.towers.items():
@@ -147,8 +148,13 @@ PER_LAYER = ("attention", "ffn", "positions", "visibility")
 
 def _computing(node: Any) -> Any:
     if isinstance(node, dict):
-        return {key: _computing(value) for key, value in node.items() if key not in ("kernel", "dropout")}
+        void = {"dropout", *(["kernel"] if "kernel" in node and _exact(node["kernel"]) else [])}
+        return {key: _computing(value) for key, value in node.items() if key not in void}
     return [_computing(item) for item in node] if isinstance(node, list) else node
+
+
+def _exact(kernel: Data) -> bool:
+    return issubclass(Kernel.kinds()[kernel["kind"]], Exact)
 
 
 def _resolved(config: ModelConfig) -> Data:

@@ -121,6 +121,7 @@ class Session:
     def _step(self) -> None:
         spec, progress = self._spec, self.progress
         drawn = draw(self._job.batches, spec.accumulate)
+        self._job.model.redraw(progress.step)
         self.update = update(
             self._job.model,
             self._optimizer,

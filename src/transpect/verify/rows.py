@@ -15,6 +15,7 @@ from transpect.base.errors import CheckpointError, ConfigError, TranspectError
 from transpect.base.gguf import read_gguf
 from transpect.base.i18n import tr
 from transpect.core import Kernel, Transformer
+from transpect.core.kernels import Exact
 from transpect.interop.onnx import onnx_files
 from transpect.interop.peers import Reading, Sample, huggingface, llama_cpp, onnx_runtime
 from transpect.verify import ways
@@ -84,7 +85,7 @@ def _check_numbers(wanted: Sequence[Reading], samples: Sequence[Sample]) -> None
 def own_rows(setting: Setting) -> Iterator[Row]:
     """Kernels, caches, padding, batches, and the engine."""
     model, samples = setting.model, setting.samples
-    for name in Kernel.kinds():
+    for name in (name for name, kernel in Kernel.kinds().items() if issubclass(kernel, Exact)):
         yield _kernel(setting, name)
     if ways.writes(model.config):
         yield _row("cached", "1", partial(_one_by_one, setting), samples)

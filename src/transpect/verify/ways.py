@@ -24,9 +24,9 @@ PADS = 5
 
 
 def reference_of(model: Transformer) -> Transformer:
-    """The same weights, widened to float64 (exactly, whatever they were), under the kernel `naive`."""
+    """The same weights, widened to float64 (exactly, whatever they were), under the kernel `naive` where it computes softmax attention."""
     device = torch.device("cpu") if model.token.weight.device.type == "mps" else model.token.weight.device
-    return _twin(model, model.config.with_kernel(Naive()), torch.float64, device)
+    return _twin(model, model.config.computed_by(Naive()), torch.float64, device)
 
 
 def with_kernel(model: Transformer, kernel: Kernel | str) -> Transformer:
@@ -35,7 +35,7 @@ def with_kernel(model: Transformer, kernel: Kernel | str) -> Transformer:
     Raises:
         ConfigError: the kernel can't compute this model.
     """
-    return _twin(model, model.config.with_kernel(kernel), model.token.weight.dtype, model.token.weight.device)
+    return _twin(model, model.config.computed_by(kernel), model.token.weight.dtype, model.token.weight.device)
 
 
 def writes(config: ModelConfig) -> bool:

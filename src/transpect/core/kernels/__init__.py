@@ -3,7 +3,24 @@
 from transpect.core.kernels.base import Demands, Exact, Kernel, Scoring, Sizes, Way
 from transpect.core.kernels.block_sparse import BlockSparse
 from transpect.core.kernels.flash import Flash
+from transpect.core.kernels.linear import Linear
+from transpect.core.kernels.linformer import Linformer
 from transpect.core.kernels.naive import Naive
+from transpect.core.kernels.performer import Performer
 from transpect.core.kernels.sdpa import Sdpa
 
-__all__ = ["BlockSparse", "Demands", "Exact", "Flash", "Kernel", "Naive", "Scoring", "Sdpa", "Sizes", "Way"]
+__all__ = [
+    "BlockSparse",
+    "Demands",
+    "Exact",
+    "Flash",
+    "Kernel",
+    "Linear",
+    "Linformer",
+    "Naive",
+    "Performer",
+    "Scoring",
+    "Sdpa",
+    "Sizes",
+    "Way",
+]

@@ -99,6 +99,10 @@ class Kernel(Variant):
         """The kernel for one layer; a module where it has weights."""
         raise AssertionError("abstract")
 
+    def numbers(self, sizes: Sizes) -> int:
+        """How many numbers the largest tensor of its own holds."""
+        return 0
+
 
 class Exact(Kernel):
     """A kernel that computes attention itself and has no weights, so that it is its own way."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from transpect.core import CausalLM, Pooled, StackConfig, Tags, Transformer
-from transpect.core.context import NO_SOURCE, Context, Source
+from transpect.core.context import NO_CARRY, NO_SOURCE, Carry, Context, Source
 
 __all__ = ["Graph", "Port", "graphs_of"]
 
@@ -134,6 +134,9 @@ class GivenCache:
             key, value = (torch.cat(pair, 2) for pair in zip(self._past[layer], (key, value), strict=True))
         self.present[layer] = key, value
         return key, value
+
+    def carry(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Carry]:
+        return *self.extend(layer, key, value), NO_CARRY
 
     def cross(self, layer: int, compute: Callable[[], Pair]) -> Pair:
         self.crossed[layer] = self._cross[layer] if self._cross else compute()

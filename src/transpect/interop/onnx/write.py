@@ -24,6 +24,7 @@ from transpect.base.devices import resolve_dtype
 from transpect.base.errors import CheckpointError, first_line
 from transpect.core import Naive, Tags, Transformer
 from transpect.core.context import Context, Source
+from transpect.core.kernels import Exact
 from transpect.core.positions import Rope, TransformerXL
 from transpect.interop.blank import blank
 from transpect.interop.onnx.graphs import Graph, graphs_of, run
@@ -99,6 +100,9 @@ def check(model: Transformer, dtype: str = "float32") -> None:
         raise CheckpointError("ONNX weights are float32 or float16", value=dtype)
     for name, kind in ((name, kind) for name, stack in model.config.towers.items() for kind in stack.kinds):
         where, positions = f"{name}.positions", kind.positions
+        kernel = kind.attention.kernel
+        if not isinstance(kernel, Exact):
+            raise _refusal(f"{name}.attention.kernel", kernel.kind, "it goes along the sequence by its own numbers")
         if isinstance(positions, TransformerXL):
             raise _refusal(where, positions.kind, "its table of distances grows with the input")
         if isinstance(positions, Rope) and positions.scaling.of_each_pass and name == "decoder":
@@ -122,7 +126,7 @@ def _refusal(where: str, kind: str, why: str) -> CheckpointError:
 
 def _at_rest(model: Transformer, dtype: torch.dtype) -> Transformer:
     """The same weights on the CPU under a model of its own, which recording may mark without marking the caller's."""
-    twin = blank(model.config.with_kernel(Naive()))
+    twin = blank(model.config.computed_by(Naive()))
     state = {name: tensor.detach().to("cpu", dtype) for name, tensor in model.state_dict().items()}
     twin.load_state_dict(state, assign=True)
     twin.eval().requires_grad_(False)
