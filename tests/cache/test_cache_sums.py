@@ -136,7 +136,7 @@ def test_its_size_is_that_of_one_token() -> None:
 def test_softmax_attention_finds_no_keys_there() -> None:
     config = build().config
     model = Transformer(config.with_kernel(Sdpa()))
-    with pytest.raises(ConfigError, match="holds no keys.*DenseCache"):
+    with pytest.raises(ConfigError, match=r"holds no keys.*DenseCache"):
         model(tokens(1, 3), cache=SumsCache())
 
 

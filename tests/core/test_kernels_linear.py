@@ -6,12 +6,13 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from transpect.base.errors import ConfigError, MaskError
+from transpect.base.errors import CheckpointError, ConfigError, MaskError
 from transpect.cache import DenseCache, SumsCache
 from transpect.core import (
     AttentionConfig,
@@ -26,15 +27,20 @@ from transpect.core import (
     Transformer,
     Visibility,
     Window,
+    override,
+    preset,
 )
 from transpect.core.kernels import Kernel, Linear, Linformer, Naive, Performer, Scoring, Sizes
 from transpect.core.kernels.sums import CHUNK, Features, Sums, causal, everything
 from transpect.core.positions import Alibi, Learned, NoPosition, Position, Rope, Sinusoidal, T5Buckets, TransformerXL
 from transpect.core.view import View
+from transpect.interop import family_of, load_model, save_model
+from transpect.interop.onnx.write import check as check_onnx
 
 SIZES = [(1, 1), (2, 5), (3, 3), (CHUNK - 1, CHUNK - 1), (CHUNK, CHUNK + 1), (CHUNK + 1, CHUNK + 1), (300, 310)]
 RULES = {"full": everything, "causal": causal}
 VOCAB, LENGTH = 13, 21
+ROPE = Rope()
 
 
 class Given(Features):
@@ -115,7 +121,9 @@ def test_equals_the_formula_forward_and_backward(
         weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         ours = torch.autograd.grad(out, x.tensors, weight.to(dtype))
         theirs = torch.autograd.grad(expected, exact.tensors, weight)
-        assert all(gap(a, b) <= 20 * tolerance * max(1.0, float(b.abs().max())) for a, b in zip(ours, theirs, strict=True))
+        assert all(
+            gap(a, b) <= 20 * tolerance * max(1.0, float(b.abs().max())) for a, b in zip(ours, theirs, strict=True)
+        )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -217,7 +225,11 @@ def test_half_precision_sums_in_float32(dtype: torch.dtype, kernel: Kernel, rule
 
 
 def config_of(
-    kernel: Kernel, tower: str = "decoder", positions: Position = Rope(), rule: Visibility | None = None, **attention: object
+    kernel: Kernel,
+    tower: str = "decoder",
+    positions: Position = ROPE,
+    rule: Visibility | None = None,
+    **attention: object,
 ) -> ModelConfig:
     stack = StackConfig(
         n_layers=2,
@@ -296,15 +308,15 @@ def test_packed_documents_are_refused() -> None:
 
 
 REFUSED = {
-    "soft_cap": (dict(soft_cap=5.0), {}, "no scores to cap"),
-    "dropout": (dict(dropout=0.1), {}, "no weights to drop"),
-    "window": ({}, dict(rule=Window(4)), "adds keys up|mixes all keys"),
-    "prefix": ({}, dict(rule=PrefixLM()), "adds keys up|mixes all keys"),
-    "segments": ({}, dict(rule=Causal() & SameSegment()), "adds keys up|mixes all keys"),
-    "alibi": ({}, dict(positions=Alibi()), "no scores that positions could add to"),
-    "t5": ({}, dict(positions=T5Buckets()), "no scores that positions could add to"),
-    "transformer-xl": ({}, dict(positions=TransformerXL()), "no scores that positions could add to"),
-    "global": (dict(global_projections=True), {}, "global_projections"),
+    "soft_cap": ({"soft_cap": 5.0}, {}, "no scores to cap"),
+    "dropout": ({"dropout": 0.1}, {}, "no weights to drop"),
+    "window": ({}, {"rule": Window(4)}, "adds keys up|mixes all keys"),
+    "prefix": ({}, {"rule": PrefixLM()}, "adds keys up|mixes all keys"),
+    "segments": ({}, {"rule": Causal() & SameSegment()}, "adds keys up|mixes all keys"),
+    "alibi": ({}, {"positions": Alibi()}, "no scores that positions could add to"),
+    "t5": ({}, {"positions": T5Buckets()}, "no scores that positions could add to"),
+    "transformer-xl": ({}, {"positions": TransformerXL()}, "no scores that positions could add to"),
+    "global": ({"global_projections": True}, {}, "global_projections"),
 }
 
 
@@ -336,6 +348,24 @@ def test_only_another_kernel_of_softmax_attention_computes_the_same() -> None:
     mixed = replace(config_of(Linear()), encoder=config_of(Naive(), "encoder").encoder)
     computed = mixed.computed_by("sdpa")
     assert [stack.attention.kernel.kind for stack in computed.towers.values()] == ["sdpa", "linear"]
+
+
+@pytest.mark.parametrize("kernel", [Linear(), Performer(features=8), Linformer(rank=4)], ids=lambda k: k.kind)
+def test_no_family_of_others_has_a_word_for_it(kernel: Kernel, tmp_path: Path) -> None:
+    """It is saved as ours: whoever opened it as BERT or GPT-2 would compute softmax attention."""
+    name, rule = ("gpt2", "causal") if not isinstance(kernel, Linformer) else ("bert-base", "full")
+    sizes = {"n_layers": 2, "d_model": 24, "n_heads": 2, "vocab_size": VOCAB, "context_length": 32, "d_ff": 32}
+    plain = override(preset(name), {**sizes, "attention.dropout": 0.0}.items())
+    config = replace(plain.with_kernel(kernel), family=None)
+    assert config.last.visibility.kind == rule
+    assert (family_of(plain), family_of(config)) == (name.removesuffix("-base"), "transpect")
+    model = Transformer(config).eval()
+    save_model(model, tmp_path / "saved")
+    again = load_model(tmp_path / "saved")
+    assert again.config == config
+    assert torch.equal(again(ids()), model(ids()))
+    with pytest.raises(CheckpointError, match="has no ONNX form"):
+        check_onnx(model, "float32")
 
 
 def test_every_weight_learns() -> None:

@@ -30,6 +30,7 @@ from transpect.interop import load_model, save_model
 
 SHARES = ("none", "heads", "key_value")
 LENGTH, CONTEXT, VOCAB = 9, 16, 13
+ROPE = Rope()
 
 
 def way_of(share: str, *, rank: int = 5, kv_heads: int = 2) -> LinformerWay:
@@ -113,7 +114,7 @@ def test_shapes_and_start_of_the_matrices() -> None:
 # in a model
 
 
-def model_of(kernel: Linformer, positions: Position = Rope(), context: int = CONTEXT) -> Transformer:
+def model_of(kernel: Linformer, positions: Position = ROPE, context: int = CONTEXT) -> Transformer:
     stack = StackConfig(
         n_layers=2,
         attention=AttentionConfig(n_heads=4, n_kv_heads=2, kernel=kernel),

@@ -146,7 +146,7 @@ def test_draws_depend_on_seed_layer_and_period_alone() -> None:
     first = omegas(model_of(redraw=4))
     assert not torch.equal(first[0], first[1])
     torch.manual_seed(77)
-    assert same(first, omegas(model_of(redraw=4, **{"seed": 0}))) == [True] * 3
+    assert same(first, omegas(model_of(redraw=4, seed=0))) == [True] * 3
     assert same(first, omegas(model_of(redraw=4, seed=1))) == [False] * 3
     model = model_of(redraw=4)
     model.redraw(0)

@@ -19,7 +19,7 @@ from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import FeedForward, Glu, Mlp
 from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass, Transform
 from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
-from transpect.core.kernels import BlockSparse, Flash, Kernel, Naive, Sdpa
+from transpect.core.kernels import BlockSparse, Flash, Kernel, Linear, Linformer, Naive, Performer, Sdpa
 from transpect.core.model import Transformer
 from transpect.core.moe import Moe, RouterTap, balance_loss
 from transpect.core.norms import (
@@ -81,6 +81,8 @@ __all__ = [
     "KaimingInit",
     "Kernel",
     "LayerNorm",
+    "Linear",
+    "Linformer",
     "MaskedLM",
     "Memory",
     "Mlp",
@@ -90,6 +92,7 @@ __all__ = [
     "Norm",
     "NormalInit",
     "OtherLayers",
+    "Performer",
     "Placement",
     "PlainLayerNorm",
     "Pooled",

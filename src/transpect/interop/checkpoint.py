@@ -77,8 +77,8 @@ def save_model(
     """Write a checkpoint directory, replacing one that stands there only when the new one is complete.
 
     Other files of a directory that is replaced (a tokenizer, say) are kept. What belongs to training and not to the
-    model is not in a checkpoint of a family: how weights were initialised, the kernel of softmax attention, and dropout rates that
-    the family has no word for.
+    model is not in a checkpoint of a family: how weights were initialised, the kernel of softmax attention, and dropout
+    rates that the family has no word for.
 
     Args:
         model: what to write, in the dtype that it has.

@@ -130,8 +130,8 @@ class Family:
 
 def canonical(config: ModelConfig) -> Data:
     """What two configs share if their models compute the same from the same weights: all but initialisation, dropout
-    and which kernel of softmax attention, with sizes spelled out layer by layer, and without the rule that keeps packed documents apart, which
-    is void for a single one."""
+    and which kernel computes softmax attention, with sizes spelled out layer by layer, and without the rule that keeps
+    packed documents apart, which is void for a single one."""
     data: Data = {name: value for name, value in _resolved(config).items() if name not in ("init", "family")}
     for name, stack in config.towers.items():
         tower = data[name]

@@ -24,7 +24,7 @@ PADS = 5
 
 
 def reference_of(model: Transformer) -> Transformer:
-    """The same weights, widened to float64 (exactly, whatever they were), under the kernel `naive` where it computes softmax attention."""
+    """The same weights, widened to float64 (exactly, whatever they were); softmax attention by the kernel `naive`."""
     device = torch.device("cpu") if model.token.weight.device.type == "mps" else model.token.weight.device
     return _twin(model, model.config.computed_by(Naive()), torch.float64, device)
 
