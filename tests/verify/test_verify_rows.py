@@ -232,7 +232,7 @@ def test_a_window_that_is_one_too_wide_is_seen_at_its_edge(monkeypatch: pytest.M
     right = Sdpa.attend
 
     def attend(self: Sdpa, query: Tensor, key: Tensor, value: Tensor, view: object, scoring: object) -> Tensor:
-        wide = type(view)(Window(7), view._query, view._key)  # type: ignore[attr-defined, call-arg]
+        wide = type(view)(Window(7), view.query, view.key)  # type: ignore[attr-defined, call-arg]
         return right(self, query, key, value, wide, scoring)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Sdpa, "attend", attend)

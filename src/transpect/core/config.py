@@ -130,7 +130,7 @@ class ModelConfig:
         Raises:
             ConfigError: a kernel that can't compute it, or is no softmax attention.
         """
-        chosen = from_data(Kernel, kernel) if isinstance(kernel, str) else kernel
+        chosen = from_data(Kernel, kernel, ("kernel",)) if isinstance(kernel, str) else kernel
         if not isinstance(chosen, Exact):
             raise ConfigError(
                 "weights are of the function that they were trained for, and this kernel is another one",
