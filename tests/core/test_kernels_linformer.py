@@ -73,11 +73,11 @@ def gap(a: Tensor, b: Tensor) -> float:
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-@pytest.mark.parametrize("padded", [None, "left", "holes"])
+@pytest.mark.parametrize("padded", [None, "later", "left", "holes"])
 def test_equals_the_formula_forward_and_backward(share: str, kv_heads: int, padded: str | None) -> None:
     way, x = way_of(share, kv_heads=kv_heads), drawn(LENGTH, LENGTH, kv_heads)
-    tags = Tags.dense(2, LENGTH)
-    if padded is not None:
+    tags = Tags.dense(2, LENGTH, start=0 if padded is None else 4)
+    if padded in ("left", "holes"):
         column = torch.arange(LENGTH).expand(2, -1)
         real = column >= torch.tensor([[4], [1]]) if padded == "left" else column % 3 != torch.tensor([[0], [1]])
         tags = Tags.padded(real)

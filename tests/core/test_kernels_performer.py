@@ -162,6 +162,12 @@ def test_draws_depend_on_seed_layer_and_period_alone() -> None:
     jumped.redraw(4)
     assert torch.equal(state, torch.get_rng_state())
     assert same(second, omegas(jumped)) == [True] * 3
+    way = way_of(12)
+    periods = [Performer(features=12, redraw=4).build(Sizes(2, 2, WIDTH, 8)) for _ in range(2)]
+    for other, step in zip(periods, (4, 7), strict=True):
+        other.draw(0, step)
+    assert torch.equal(periods[0].omega, periods[1].omega)
+    assert not torch.equal(periods[0].omega.double(), way.omega)
     fixed = model_of()
     for step in range(9):
         fixed.redraw(step)

@@ -202,9 +202,8 @@ def _numbers(rows: Tensor, peak: Tensor, total: Tensor) -> Tensor:
 
 def _largest(rows: Tensor, peak: Tensor) -> Tensor:
     """[B, K, T, G, 1]: the logarithm of each query's largest term, where the features of what it sees reach ``peak``
-    [B, K, T|1, m]; inf where it sees nothing."""
-    largest = (rows.detach() + peak[:, :, :, None]).amax(-1, keepdim=True)
-    return largest.masked_fill(peak[:, :, :, None, :1] == _lowest(peak), float("inf"))
+    [B, K, T|1, m]. Of a query that sees nothing it is the lowest number: its terms are 1, times sums that are 0."""
+    return (rows.detach() + peak[:, :, :, None]).amax(-1, keepdim=True)
 
 
 def _peak(key: Tensor) -> Tensor:
