@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError, ConfigError, MaskError
-from transpect.cache import DenseCache, SumsCache
+from transpect.cache import DenseCache, SegmentMemory, SlidingCache, SumsCache
 from transpect.core import (
     AttentionConfig,
     Causal,
@@ -244,6 +244,12 @@ def ids(rows: int = 2, length: int = LENGTH) -> Tensor:
     return torch.randint(0, VOCAB, (rows, length), generator=torch.Generator().manual_seed(0))
 
 
+PASTS: dict[str, tuple[str, Callable[[], object]]] = {
+    "dense": ("cache", DenseCache),
+    "sums": ("cache", SumsCache),
+    "sliding": ("cache", lambda: SlidingCache(LENGTH)),
+    "memory": ("memory", lambda: SegmentMemory(LENGTH)),
+}
 MODELS = list(itertools.product((Linear(), Performer(features=20)), ("encoder", "decoder"), (Rope(), Learned())))
 
 
@@ -267,16 +273,17 @@ def test_padding_and_neighbours_change_nothing(kernel: Kernel, tower: str, posit
 
 @pytest.mark.parametrize("kernel", [Linear(), Performer(features=20)], ids=lambda k: k.kind)
 @pytest.mark.parametrize("chunks", [(1, 3, 5, 12), (20, 1), (1,) * 21], ids=str)
-@pytest.mark.parametrize("cache", [DenseCache, SumsCache])
+@pytest.mark.parametrize("past", PASTS)
 @torch.no_grad()
-def test_cached_equals_full(kernel: Kernel, chunks: tuple[int, ...], cache: type[DenseCache | SumsCache]) -> None:
+def test_whatever_holds_the_past_the_rest_is_the_same(kernel: Kernel, chunks: tuple[int, ...], past: str) -> None:
     model = Transformer(config_of(kernel)).eval()
     column = torch.arange(LENGTH)
     for tags in (Tags.dense(2, LENGTH), Tags.padded(column >= torch.tensor([[4], [0]]))):
-        held, outs, done = cache(), [], 0
+        name, hold = PASTS[past]
+        held, outs, done = hold(), [], 0
         for size in chunks:
             part = slice(done, done + size)
-            outs.append(model(ids()[:, part], tags=tags.columns(part), cache=held))
+            outs.append(model(ids()[:, part], tags=tags.columns(part), **{name: held}))
             done += size
         real = tags.position >= 0
         assert gap(torch.cat(outs, 1)[real], model(ids(), tags=tags)[real]) <= 1e-5
