@@ -417,3 +417,17 @@ def test_a_dilated_window_sees_every_nth_key(width: int, dilation: int, both_way
     for i, j in itertools.product(range(30), range(30)):
         steps, rest = divmod(abs(i - j), dilation)
         assert bool(mask[i, j]) == (rest == 0 and steps < width and (both_ways or j <= i))
+
+
+def test_rules_that_read_distances_alone_are_alike_along_the_diagonal() -> None:
+    rules = [*RULES, *(All(pair) for pair in itertools.product(RULES, RULES))]
+    by_distance = [rule for rule in rules if rule.reads_distance_alone]
+    assert {type(rule) for rule in by_distance} == {Full, Causal, Window, All}
+    for rule in by_distance:
+        mask, moved = (rule.mask(tags, tags)[0] for tags in (Tags.dense(1, LENGTH), Tags.dense(1, LENGTH, start=50)))
+        assert torch.equal(mask[1:, 1:], mask[:-1, :-1]) and torch.equal(mask, moved)
+        tags = Tags.of(
+            torch.randint(-1, 9, (2, 9)), is_global=torch.rand(2, 9) > 0.5, segment=torch.arange(18).view(2, 9)
+        )
+        plain = Tags.of(tags.position)
+        assert torch.equal(rule.mask(tags, tags), rule.mask(plain, plain))

@@ -56,14 +56,20 @@ class View:
         """The part of `mask` for some queries and keys: [B, 1, t, s], or [1, 1, t, s] where the rows of the batch are
         known to be alike; None under `everything`.
 
-        Layers share a view, so tiles are kept, within memory that is linear in T (`KEPT`).
+        Layers share a view, so tiles are kept, within memory that is linear in T (`KEPT`); where only distances matter,
+        those that lie alike to the diagonal are one.
         """
         if self.everything:
             return None
-        where = id(columns) if isinstance(columns, Tensor) else (columns.start, columns.stop)
-        name = (rows.start, rows.stop, where)
+        rule, query, key = self._apart
+        alike = rule.reads_distance_alone and query.start is not None and key.start is not None
+        if isinstance(columns, Tensor):
+            name: Hashable = rows.start, rows.stop, id(columns)
+        elif alike:
+            name = columns.start - rows.start, rows.stop - rows.start, columns.stop - columns.start
+        else:
+            name = rows.start, rows.stop, columns.start, columns.stop
         if name not in self._tiles:
-            rule, query, key = self._apart
             tile = rule.mask(query.columns(rows), key.columns(columns))[:, None]
             if tile.numel() > self._room:
                 return tile

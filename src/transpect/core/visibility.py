@@ -75,6 +75,11 @@ class Visibility(Variant):
         """Whether it depends on how long a sequence is in all (`Tags.horizon`)."""
         return False
 
+    @property
+    def reads_distance_alone(self) -> bool:
+        """Whether, of the tags, only query position − key position matters to it."""
+        return False
+
     def __and__(self, other: Visibility) -> Visibility:
         return All((self, other))
 
@@ -97,6 +102,10 @@ class Visibility(Variant):
 class Full(Visibility, kind="full"):
     """Everyone sees everyone (encoders, cross-attention)."""
 
+    @property
+    def reads_distance_alone(self) -> bool:
+        return True
+
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return torch.ones((), dtype=torch.bool, device=key.position.device).expand(
             key.position.shape[0], query.position.shape[1], key.position.shape[1]
@@ -110,6 +119,10 @@ class Full(Visibility, kind="full"):
 @dataclass(frozen=True)
 class Causal(Visibility, kind="causal"):
     """j ≤ i: a query sees itself and the past."""
+
+    @property
+    def reads_distance_alone(self) -> bool:
+        return True
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         return _not_after(query, key)
@@ -140,6 +153,10 @@ class Window(Visibility, kind="window"):
     @property
     def probe(self) -> tuple[int, ...]:
         return (*super().probe, self.dilation)
+
+    @property
+    def reads_distance_alone(self) -> bool:
+        return True
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         reach = self.width * self.dilation
@@ -236,6 +253,10 @@ class _Composed(Visibility):
     def reads(self, tag: Literal["prefix", "is_global"]) -> bool:
         # asked of each: a wide rule beside it hides, at the positions of a probe, what the other one does
         return any(rule.reads(tag) for rule in self.rules)
+
+    @property
+    def reads_distance_alone(self) -> bool:
+        return all(rule.reads_distance_alone for rule in self.rules)
 
     @property
     def reads_length(self) -> bool:

@@ -108,18 +108,18 @@ class TiledAttention(torch.autograd.Function):
         query, key, value, out, lse, *rest = ctx.saved_tensors
         scores, inputs = ctx.scores, tuple(rest)
         q, do = fold(query, key), fold(grad_out, key)
-        shift = (do.to(lse.dtype) * out).sum(-1)  # Σ_e do ⊙ out, [B, K, G, T]
         dq = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
         dk, dv = (torch.zeros(x.shape, dtype=lse.dtype, device=x.device) for x in (key, value))
         sums = tuple(torch.zeros_like(x) for x in inputs)
         for number, tile in enumerate(ctx.tiles):
             rows, columns = tile.rows, tile.columns
             q_tile, do_tile, k_tile = q[..., rows, :], do[..., rows, :], key[:, :, columns]
+            shift = (do_tile.to(lse.dtype) * out[..., rows, :]).sum(-1, keepdim=True)  # Σ_e do ⊙ out
             p = exponential_(scores.of(q_tile, k_tile, inputs, tile).sub_(lse[..., rows, None]))
             kept = scores.dropped(p, number).to(value.dtype)
             add_to(dv, columns, kept.flatten(2, 3).mT @ do_tile.flatten(2, 3))
             dp = scores.dropped(product(do_tile, value[:, :, columns].mT).to(p.dtype), number)
-            ds = p.mul_(dp.sub_(shift[..., rows, None]))
+            ds = p.mul_(dp.sub_(shift))
             dq_tile, dk_tile = scores.backward(ds, q_tile, k_tile, inputs, sums, tile)
             dq[..., rows, :] += dq_tile
             add_to(dk, columns, dk_tile)
