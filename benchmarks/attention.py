@@ -6,8 +6,9 @@
 One sequence, 4 heads of 64, float32, all cores. Each measurement is a process of its own; what is compared takes turns,
 and a ratio is that of one round, given as the median of all rounds with the lowest and the highest. Time is the median
 of three calls after a first one. Memory is the highest resident size during a call above that before it, when queries,
-keys, values and the gradient of the result are there: what the call itself takes, its own results included. An exponent is the slope of
-the logarithm over that of the length. The last lines say which figures fall short; the exit code is 1 if any does.
+keys, values and the gradient of the result are there: what the call itself takes, its own results included. An exponent
+is the slope of the logarithm over that of the length. The last lines say which figures fall short; the exit code is 1
+if any does.
 """
 
 from __future__ import annotations
@@ -261,7 +262,9 @@ def pairs(rounds: int, threads: int) -> list[Figure]:
     biased, whole = Work("learned bias: sdpa", 4096), Work("learned bias: torch", 4096)
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        taken.take([*window[0], *window[1], theirs, tiles, naive, *sum(patterns, []), biased, whole])
+        taken.take(
+            [*window[0], *window[1], theirs, tiles, naive, *(work for both in patterns for work in both), biased, whole]
+        )
     figures = []
     for works, passes in zip(window, ("forward", "forward and backward"), strict=True):
         for what, word in (("seconds", "time"), ("memory", "memory")):

@@ -17,7 +17,7 @@ EVERY = slice(None)
 
 
 class Bias:
-    """[B|1, H, T, S], of which `tile` gives a part.
+    """[B|1, H|1, T, S], of which `tile` gives a part.
 
     Attributes:
         inputs: the tensors that it is differentiable in. A kernel that computes a part anew in its backward pass hands
@@ -31,7 +31,7 @@ class Bias:
         return inputs
 
     def tile(self, narrow: tuple[Tensor, ...], rows: slice, columns: Columns) -> Tensor:
-        """The part for some queries and some keys, [B|1, H, t, s], from what `narrow` gave."""
+        """The part for some queries and some keys, [B|1, H|1, t, s], from what `narrow` gave."""
         raise AssertionError("abstract")
 
     @cached_property

@@ -37,7 +37,7 @@ class TileScores:
         bias = self.scoring.bias
         if bias is not None:
             part = bias.tile(bias.narrow(inputs, tile.rows, tile.columns), tile.rows, tile.columns)
-            scores.add_(part.reshape(-1, *scores.shape[1:]))  # [B|1, H, t, s] -> [B|1, K, G, t, s]
+            scores.flatten(1, 2).add_(part)  # a view, [B, H, t, s]
         mask = None if tile.whole else self.view.tile(tile.rows, tile.columns)
         if mask is not None:  # the lower of a score and ±inf is many times faster than masked_fill
             bound = torch.where(mask, math.inf, -math.inf).to(scores.dtype)[:, :, None]
@@ -84,8 +84,7 @@ class TileScores:
         with torch.enable_grad():
             narrow = tuple(x.detach().requires_grad_() for x in bias.narrow(inputs, tile.rows, tile.columns))
             part = bias.tile(narrow, tile.rows, tile.columns)
-        upward = grad.flatten(1, 2).to(part.dtype)  # [B, H, t, s]
-        upward = upward if len(part) == len(upward) else upward.sum(0, keepdim=True)
+        upward = grad.flatten(1, 2).to(part.dtype).sum_to_size(part.shape)  # [B|1, H|1, t, s]
         totals = bias.narrow(sums, tile.rows, tile.columns)
         for total, more in zip(totals, torch.autograd.grad(part, narrow, upward), strict=True):
             total.add_(more)
