@@ -6,7 +6,7 @@ A family gains its tests by a row in family_cases/: a model of theirs goes throu
 import inspect
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from family_cases.base import IDS, LENGTHS, PAD, Case
 from torch import Tensor, nn
 
 from transpect.cache import DenseCache
-from transpect.core import CausalLM, Pooled, SequenceClass, Tags, TokenClass, Transformer
+from transpect.core import BlockSparse, CausalLM, Flash, Pooled, SequenceClass, Tags, TokenClass, Transformer
 from transpect.interop import load_model, save_model
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import canonical
 from transpect.interop.tensors import link, pack_state
+from transpect.verify.ways import with_kernel
 
 TOLERANCE = 1e-5
 
@@ -226,6 +227,18 @@ def test_logits_and_hidden_states(pair: Pair, side: str) -> None:
         # relative where a residual stream has grown large: with norms at the ends of branches it does
         size = float(at_tokens(other, batch).square().mean().sqrt())
         assert_close(at_tokens(mine, batch), at_tokens(other, batch), TOLERANCE * max(1.0, size))
+
+
+@torch.no_grad()
+def test_kernels_that_skip_what_is_hidden(pair: Pair) -> None:
+    """Tiles that divide no length; and the kernel that the family is opened with."""
+    batch = inputs("right")
+    theirs = run_theirs(pair, batch).output
+    size = float(at_tokens(theirs, batch).square().mean().sqrt())
+    default = load_model(pair.folder).config.last.attention.kernel
+    for kernel in {default, BlockSparse(block=5, widest=12), Flash(block=7, fused=False)}:
+        ours = run_ours(replace(pair, ours=with_kernel(pair.ours, kernel)), batch).output
+        assert_close(at_tokens(ours, batch), at_tokens(theirs, batch), TOLERANCE * max(1.0, size))
 
 
 def test_gradients(pair: Pair) -> None:

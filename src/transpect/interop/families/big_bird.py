@@ -16,6 +16,7 @@ from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
 from transpect.core import (
     Blocks,
+    BlockSparse,
     EdgeBlocks,
     Full,
     MaskedLM,
@@ -66,7 +67,7 @@ def positions(size: int, n_random: int, inner: Learned) -> RepeatedBlock:
 
 
 @dataclass(frozen=True)
-class BlockSparse(Entry):
+class SparseAttention(Entry):
     """``attention_type``, and the blocks of a sparse one."""
 
     place: str = "encoder"
@@ -84,6 +85,7 @@ class BlockSparse(Entry):
             return
         if size is None or n_random is None:
             raise CheckpointError("sparse attention needs block_size and num_random_blocks", value=[size, n_random])
+        yield f"{self.place}.attention.kernel", BlockSparse()
         yield f"{self.place}.visibility", sparse(size, n_random)
         yield f"{self.place}.positions", positions(size, n_random, Learned())
 
@@ -153,7 +155,7 @@ FAMILY = Family(
         Key("rescale_embeddings", "embedding.scaled", False),
         Key("hidden_act", "head.act", "gelu_new", activations("gelu_new"), heads=MASKED),
         ClassifierAct(),
-        BlockSparse(),
+        SparseAttention(),
         *CLASSIFIER,
         Pooler(),
     ),

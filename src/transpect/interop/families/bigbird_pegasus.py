@@ -5,7 +5,7 @@ from dataclasses import replace
 from transpect.core import ModelConfig
 from transpect.core.positions import Learned, RepeatedBlock
 from transpect.interop.families.bart_like import SIDES, Kind, both, family
-from transpect.interop.families.big_bird import BlockSparse
+from transpect.interop.families.big_bird import SparseAttention
 from transpect.interop.options import Key
 from transpect.interop.tensors import Row, Table
 
@@ -48,7 +48,7 @@ FAMILY = family(
             "scale_embedding": True,
         },
         entries=(
-            BlockSparse(),
+            SparseAttention(),
             Key("use_bias", (*both("attention.qkv_bias"), *both("attention.out_bias")), False),
         ),
         table=table,

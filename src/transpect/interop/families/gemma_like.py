@@ -7,7 +7,7 @@ from typing import Any
 from transpect.base.checks import LARGEST
 from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
-from transpect.core import EmbeddingConfig, Glu, Naive, RMSNorm, override
+from transpect.core import BlockSparse, EmbeddingConfig, Glu, RMSNorm, override
 from transpect.interop.families import llama_like
 from transpect.interop.options import Entry, Options, Override, at
 
@@ -57,7 +57,7 @@ class ScoreCap(Entry):
         cap = options["attn_logit_softcapping"]
         yield "decoder.attention.soft_cap", cap
         if cap is not None:
-            yield "decoder.attention.kernel", Naive()
+            yield "decoder.attention.kernel", BlockSparse()
 
     def write(self, ours: Data) -> Mapping[str, Any]:
         return {"attn_logit_softcapping": at(ours, "decoder.attention.soft_cap")}

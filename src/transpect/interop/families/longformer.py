@@ -10,7 +10,17 @@ from typing import Any
 
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
-from transpect.core import GlobalTokens, MaskedLM, ModelConfig, Pooled, SequenceClass, TokenClass, Transform, Window
+from transpect.core import (
+    BlockSparse,
+    GlobalTokens,
+    MaskedLM,
+    ModelConfig,
+    Pooled,
+    SequenceClass,
+    TokenClass,
+    Transform,
+    Window,
+)
 from transpect.core.positions import Learned
 from transpect.interop.families import roberta
 from transpect.interop.families.bert import NORM, TEMPLATE, opens_there
@@ -84,7 +94,7 @@ FAMILY = Family(
         encoder=replace(
             TEMPLATE.encoder,
             positions=Learned(offset=2),
-            attention=replace(TEMPLATE.encoder.attention, global_projections=True),
+            attention=replace(TEMPLATE.encoder.attention, global_projections=True, kernel=BlockSparse()),
         ),
     ),
     heads={

@@ -6,7 +6,7 @@ from typing import Any
 
 from transpect.base.codec import Data, to_data
 from transpect.base.errors import CheckpointError
-from transpect.core import GlobalTokens, RMSNorm, Window
+from transpect.core import BlockSparse, GlobalTokens, RMSNorm, Window
 from transpect.interop.families.t5 import family, has_own_head
 from transpect.interop.layer_types import whole
 from transpect.interop.options import Entry, Options, Override, at
@@ -26,10 +26,12 @@ class Sight(Entry):
         window, kind = Window(radius + 1, both_ways=True), options["encoder_attention_type"]
         if kind not in ("local", "transient-global"):
             raise CheckpointError("encoder_attention_type must be local or transient-global", value=kind)
+        kernel = ("encoder.attention.kernel", BlockSparse())
         if kind == "local":
-            return [("encoder.visibility", to_data(window))]
+            return [kernel, ("encoder.visibility", to_data(window))]
         norm = {"kind": RMSNorm.kind, "eps": options["layer_norm_epsilon"]}
         return [
+            kernel,
             ("encoder.visibility", to_data(window | GlobalTokens())),
             ("encoder.summaries", {"size": size, "norm": norm}),
             ("encoder.positions.of_blocks", True),
