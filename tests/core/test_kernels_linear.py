@@ -35,7 +35,9 @@ from transpect.core.kernels.sums import CHUNK, Features, Sums, causal, everythin
 from transpect.core.positions import Alibi, Learned, NoPosition, Position, Rope, Sinusoidal, T5Buckets, TransformerXL
 from transpect.core.view import View
 from transpect.interop import family_of, load_model, save_model
+from transpect.interop.blank import blank
 from transpect.interop.onnx.write import check as check_onnx
+from transpect.verify.ways import reference_of, with_kernel
 
 SIZES = [(1, 1), (2, 5), (3, 3), (CHUNK - 1, CHUNK - 1), (CHUNK, CHUNK + 1), (CHUNK + 1, CHUNK + 1), (300, 310)]
 RULES = {"full": everything, "causal": causal}
@@ -373,6 +375,29 @@ def test_no_family_of_others_has_a_word_for_it(kernel: Kernel, tmp_path: Path) -
     assert torch.equal(again(ids()), model(ids()))
     with pytest.raises(CheckpointError, match="has no ONNX form"):
         check_onnx(model, "float32")
+
+
+@torch.no_grad()
+def test_a_certificate_measures_it_against_itself_in_float64() -> None:
+    for kernel in (Linear(), Performer(features=8)):
+        model = Transformer(config_of(kernel)).eval()
+        reference = reference_of(model)
+        assert gap(reference(ids()), model(ids())) <= 1e-5
+        assert gap(reference(ids()), Transformer(config_of(Naive())).double()(ids())) > 1e-3
+        with pytest.raises(ConfigError, match="no layer of this model computes softmax attention"):
+            with_kernel(model, "sdpa")
+    crossing = replace(config_of(Linear()).last, steps=(("self",), ("cross",), ("ffn",)), cross=AttentionConfig(2))
+    both = replace(config_of(Linear(), "encoder"), decoder=crossing)
+    assert both.has_softmax
+    assert not replace(both, decoder=replace(crossing, cross=None)).has_softmax
+    assert with_kernel(Transformer(both), "naive").config.last.cross == AttentionConfig(2, kernel=Naive())
+
+
+def test_shapes_are_known_where_no_numbers_are() -> None:
+    for kernel in (Linear(), Performer(), Linformer(rank=4)):
+        model = blank(config_of(kernel, "encoder"))
+        assert model(ids().to("meta")).shape == (2, LENGTH, VOCAB)
+    assert blank(config_of(Linear()))(ids().to("meta")).shape == (2, LENGTH, VOCAB)
 
 
 def test_every_weight_learns() -> None:

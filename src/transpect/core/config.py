@@ -123,6 +123,15 @@ class ModelConfig:
         }
         return replace(changed, **stacks)
 
+    @property
+    def has_softmax(self) -> bool:
+        """Whether any of its attention is softmax attention, whichever kernel computes it."""
+        kinds = [kind for stack in self.towers.values() for kind in stack.kinds]
+        attentions = [kind.attention for kind in kinds] + [
+            kind.cross or kind.attention for kind in kinds if kind.crosses
+        ]
+        return any(isinstance(attention.kernel, Exact) for attention in attentions)
+
     def computed_by(self, kernel: Kernel | str) -> ModelConfig:
         """A copy of the same function: softmax attention is computed by another kernel, wherever it is; layers whose
         kernel is another function stay as they are.

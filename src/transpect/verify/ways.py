@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from transpect.base.errors import ConfigError
 from transpect.cache import DenseCache
 from transpect.core import NO_SOURCE, CausalLM, Kernel, ModelConfig, Naive, Pooled, Source, Tags, Transformer
 from transpect.core.context import NO_CACHE, Cache
@@ -33,8 +34,10 @@ def with_kernel(model: Transformer, kernel: Kernel | str) -> Transformer:
     """The same weights, not copied, under another kernel.
 
     Raises:
-        ConfigError: the kernel can't compute this model.
+        ConfigError: the kernel can't compute this model, or no attention of it.
     """
+    if not model.config.has_softmax:
+        raise ConfigError("no layer of this model computes softmax attention")
     return _twin(model, model.config.computed_by(kernel), model.token.weight.dtype, model.token.weight.device)
 
 

@@ -5,6 +5,7 @@ Axes: B batch, T query, S key, H heads, K key-value heads, E head, m features.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -88,11 +89,17 @@ class SumsWay(nn.Module):
         attend = everything if view.rule == Full() else causal
         if attend is causal:
             check_order(view.key)
-        with torch.autocast(query.device.type, enabled=False):  # which would have the sums in half precision
+        with _as_it_is(query.device):
             out, sums = attend(self, self.scaled(query, scale), self.scaled(key, scale), value, hidden, past)
         carry.keep(tuple(sums))
         out = out.to(query.dtype)
         return out if tags.start is not None else out.masked_fill(tags.position[:, None, :, None] < 0, 0.0)
+
+
+def _as_it_is(device: torch.device) -> AbstractContextManager[object]:
+    """Without autocast, which would have the sums in half precision; some devices know none."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def check_order(key: Tags) -> None:
