@@ -342,6 +342,16 @@ def test_refusals_name_the_kernel_and_the_reason(what: str, kernel: Kernel) -> N
             plain.with_kernel(kernel)
 
 
+def test_a_scale_is_refused_where_nothing_is_scaled() -> None:
+    with pytest.raises(ConfigError, match="`linear` has no q·k to scale"):
+        config_of(Linear(), scale=0.5)
+    small, plain, large = (
+        Transformer(config_of(Performer(features=8), "encoder", scale=scale))(ids()) for scale in (0.1, None, 2.0)
+    )
+    assert gap(small, plain) > 1e-4
+    assert gap(plain, large) > 1e-4
+
+
 @pytest.mark.parametrize("positions", [NoPosition(), Sinusoidal(), Learned(), Rope()], ids=lambda p: p.kind)
 def test_other_positions_are_accepted(positions: Position) -> None:
     for kernel in (Linear(), Performer(features=8), Linformer(rank=4)):

@@ -131,6 +131,12 @@ class AttentionConfig:
                 remedy="Each key-value head serves the same number of query heads.",
             )
 
+        if self.scale is not None and not self.kernel.scales:
+            raise ConfigError(
+                f"the kernel `{self.kernel.kind}` has no q·k to scale",
+                value=f"scale={self.scale}",
+                remedy="Leave scale out.",
+            )
         if self.global_projections and not isinstance(self.kernel, Exact):
             raise ConfigError(
                 "global_projections need a kernel that computes softmax attention", value=f"kernel {self.kernel.kind}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -90,7 +90,13 @@ class Way(Protocol):
 
 
 class Kernel(Variant):
-    """One way to compute softmax(scale · q kᵀ + bias, hidden keys left out) v, or what stands in for it."""
+    """One way to compute softmax(scale · q kᵀ + bias, hidden keys left out) v, or what stands in for it.
+
+    Attributes:
+        scales: whether it has q·k to scale.
+    """
+
+    scales: ClassVar[bool] = True
 
     def check(self, demands: Demands) -> None:
         """Raise `ConfigError` that names what this kernel can't do."""

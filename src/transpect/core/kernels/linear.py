@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -122,8 +123,10 @@ def check_order(key: Tags) -> None:
 class Linear(SumsKernel, kind="linear"):
     """out_i = φ(q_i) Σ_j φ(k_j) v_jᵀ / φ(q_i)·Σ_j φ(k_j), φ(x) = elu(x) + 1 (Katharopoulos et al. 2020, §3.2.1).
 
-    Another function than softmax attention, with no score to scale: `AttentionConfig.scale` does not matter.
+    Another function than softmax attention; φ takes queries and keys as they are, so there is no q·k to scale.
     """
+
+    scales: ClassVar[bool] = False
 
     def build(self, sizes: Sizes) -> LinearWay:
         return LinearWay()

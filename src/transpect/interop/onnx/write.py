@@ -100,9 +100,10 @@ def check(model: Transformer, dtype: str = "float32") -> None:
         raise CheckpointError("ONNX weights are float32 or float16", value=dtype)
     for name, kind in ((name, kind) for name, stack in model.config.towers.items() for kind in stack.kinds):
         where, positions = f"{name}.positions", kind.positions
-        kernel = kind.attention.kernel
-        if not isinstance(kernel, Exact):
-            raise _refusal(f"{name}.attention.kernel", kernel.kind, "it goes along the sequence by its own numbers")
+        for branch, attention in (("attention", kind.attention), ("cross", kind.cross)):
+            if attention is not None and not isinstance(attention.kernel, Exact):
+                why = "how it goes along the sequence depends on its length"
+                raise _refusal(f"{name}.{branch}.kernel", attention.kernel.kind, why)
         if isinstance(positions, TransformerXL):
             raise _refusal(where, positions.kind, "its table of distances grows with the input")
         if isinstance(positions, Rope) and positions.scaling.of_each_pass and name == "decoder":
