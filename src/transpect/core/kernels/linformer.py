@@ -62,9 +62,11 @@ class Linformer(Kernel, kind="linformer"):
 
 
 class LinformerWay(Drawn):
-    """Attributes:
-    mix_keys: E, [K|1, r, L].
-    mix_values: F, [K|1, r, L]; None where it is E.
+    """One layer's mixtures.
+
+    Attributes:
+        mix_keys: E, [K|1, r, L].
+        mix_values: F, [K|1, r, L]; None where it is E.
     """
 
     def __init__(self, config: Linformer, shape: tuple[int, int, int]) -> None:

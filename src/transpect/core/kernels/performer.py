@@ -28,8 +28,8 @@ class Performer(SumsKernel, kind="performer"):
     """φ(q)·φ(k) estimates exp(scale·q·k) without bias (§2.3, positive orthogonal random features).
 
     Attributes:
-        features: m; None is E·ln E, rounded up (§4.2 takes as many).
-        redraw: after how many updates of a training the features are drawn anew (§4.2); None is never.
+        features: m; None is E·ln E, rounded up, of the order that theorem 4 asks for.
+        redraw: after how many updates of a training the features are drawn anew; None is never.
         seed: of the draws; each layer has its own.
     """
 
@@ -53,8 +53,10 @@ class Performer(SumsKernel, kind="performer"):
 
 
 class PerformerWay(SumsWay):
-    """Attributes:
-    omega: [m, E], the directions of the features; a buffer, since it is part of the function.
+    """One layer's features.
+
+    Attributes:
+        omega: [m, E], their directions; a buffer, which is saved, since it is part of the function.
     """
 
     omega: Tensor
@@ -82,7 +84,7 @@ class PerformerWay(SumsWay):
 
 
 def log_features(x: Tensor, omega: Tensor) -> Tensor:
-    """log φ(x) = ωᵀx − |x|²/2 − ln(m)/2 (lemma 1 and equation 5): [..., E] -> [..., m], at least float32."""
+    """log φ(x) = ωᵀx − |x|²/2 − ln(m)/2 (lemma 1): [..., E] -> [..., m], at least float32."""
     x = wide(x)
     return x @ omega.to(x.dtype).T - (x.square().sum(-1, keepdim=True) + math.log(len(omega))) / 2
 
