@@ -68,7 +68,7 @@ def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
         TokenizerError: a tokenizer that can't be trained or opened.
     """
     device = resolve_device(recipe.train.device)
-    train, valid = _documents(recipe)
+    train, valid = documents(recipe)
     if tokenizer_path is None:
         tokenizer = make_tokenizer(recipe.tokenizer, train)
     else:
@@ -118,8 +118,13 @@ def make_tokenizer(spec: TokenizerSpec, documents: Documents) -> Tokenizer:
     )
 
 
-def _documents(recipe: Recipe) -> tuple[Documents, Documents | None]:
-    """(train, valid)."""
+def documents(recipe: Recipe) -> tuple[Documents, Documents | None]:
+    """What a recipe trains on, and what it evaluates on, if anything.
+
+    Raises:
+        ConfigError: documents without end to evaluate on.
+        DataError: data that can't be read.
+    """
     train, wanted = recipe.data.train.documents(), recipe.data.valid
     if wanted is None:
         return train, None
