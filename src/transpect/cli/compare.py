@@ -21,7 +21,7 @@ INTERRUPTED = 130
 EXAMPLES = """\
 transpect compare recipes/extrapolation.yaml --out runs/extrapolation
 transpect compare recipes/demo.yaml --vary model.positions=rope,alibi,t5 --seeds 2
-transpect compare recipes/demo.yaml --vary model.norm=layer_norm,rms_norm --lengths 1 --cost"""
+transpect compare recipes/demo.yaml --vary model.norm=layernorm,rmsnorm --lengths 1 --cost"""
 
 
 class CompareCommand(OverridableCommand):
@@ -60,16 +60,25 @@ def compare(
     )
     folder = Path("runs") / f"compare-{recipe.stem}" if out is None else out
     screen, due = console(), pending(plan, folder)
-    total = len(plan.trainings) * len(plan.seeds)
-    counts = {"variants": len(plan.entries), "trainings": total, "finished": total - len(due)}
-    screen.print(tr("cli.compare.will", **counts, steps=plan.recipe.train.max_steps, out=folder), soft_wrap=True)
+    trainings = len(plan.trainings) * len(plan.seeds)
+    announced = tr(
+        "cli.compare.will",
+        variants=len(plan.entries),
+        trainings=trainings,
+        finished=trainings - len(due),
+        steps=plan.recipe.train.max_steps,
+        out=folder,
+    )
+    screen.print(announced, markup=False, soft_wrap=True)
     with Shown(screen, due, jobs) as watcher:
         outcome = run(plan, folder, jobs=jobs, cost=cost, watcher=watcher)
     _print(report(plan, outcome.results, outcome.costs))
     if not outcome.complete:
-        screen.print(tr("cli.compare.stopped", out=folder), soft_wrap=True)
+        screen.print(tr("cli.compare.stopped", out=folder), markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
-    screen.print(tr("cli.compare.left", out=folder, names="table.md, figure.svg, results.jsonl"), soft_wrap=True)
+    screen.print(
+        tr("cli.compare.left", out=folder, names="table.md, figure.svg, results.jsonl"), markup=False, soft_wrap=True
+    )
 
 
 def _lengths(text: str | None) -> tuple[int, ...] | None:

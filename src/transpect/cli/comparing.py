@@ -26,7 +26,9 @@ class Shown:
         clock: seconds from some moment on.
     """
 
-    def __init__(self, console: Console, due: Sequence[Task], jobs: int, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, console: Console, due: Sequence[Task], jobs: int, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._console, self._clock, self._total = console, clock, len(due)
         self._left = sum(task.recipe.train.max_steps for task in due)
         self._steps: dict[str, int] = {}
@@ -69,12 +71,21 @@ class Shown:
             return
         self._done += 1
         for result in results:
-            place = {"number": self._done, "total": self._total, "name": f"{result.variant}, seed {result.seed}"}
+            name = f"{result.variant}, seed {result.seed}"
             if result.error is not None:
-                self._say(tr("cli.compare.failed", **place, error=result.error))
-            else:
-                losses = "  ".join(f"{n}× {one.loss:.3f}" for n, one in result.lengths.items())
-                self._say(tr("cli.compare.line", **place, losses=losses or "—", left=self._time_left()))
+                self._say(tr("cli.compare.failed", number=self._done, total=self._total, name=name, error=result.error))
+                continue
+            losses = "  ".join(f"{n}× {one.loss:.3f}" for n, one in result.lengths.items()) or "—"
+            self._say(
+                tr(
+                    "cli.compare.line",
+                    number=self._done,
+                    total=self._total,
+                    name=name,
+                    losses=losses,
+                    left=self._time_left(),
+                )
+            )
 
     def _time_left(self) -> str:
         """By the rate so far, evaluations included."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transpect.compare.plan import Plan
 from transpect.compare.results import Result, spread_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FIGURE = "figure.svg"
 # Okabe & Ito 2008, told apart by the colour-blind; in grey, line and marker tell them apart
@@ -44,7 +48,7 @@ def draw_figure(path: Path, plan: Plan, results: Mapping[str, Sequence[Result]])
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def _line(axis, number, name, lengths, results, *, last):  # type: ignore[no-untyped-def]
+def _line(axis: Axes, number: int, name: str, lengths: Sequence[int], results: Sequence[Result], *, last: bool) -> None:
     found = [(n, spread) for n in lengths if (spread := spread_at(results, n, last=last)) is not None]
     if not found:
         return

@@ -202,7 +202,9 @@ class _Planner:
             self._target = n_parameters
         changed = config.last.ffn.width(config.d_model) if config != own else None
         evaluated, refused = self._evaluated(variant, config, trained)
-        return Entry(variant, Training(variant.name, recipe, training_key(recipe)), evaluated, n_parameters, changed, refused)
+        return Entry(
+            variant, Training(variant.name, recipe, training_key(recipe)), evaluated, n_parameters, changed, refused
+        )
 
     def _evaluated(
         self, variant: Variant, config: ModelConfig, trained: Transformer

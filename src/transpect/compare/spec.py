@@ -118,9 +118,7 @@ def _named(name: str, changes: Mapping[str, Any]) -> Variant:
     later = changes.get(EVALUATE) or {}
     if not isinstance(later, dict):
         raise _fault("evaluate must be a mapping of dotted keys to values", later, name, EVALUATE)
-    return Variant(
-        name, tuple((key, value) for key, value in changes.items() if key != EVALUATE), tuple(later.items())
-    )
+    return Variant(name, tuple((key, value) for key, value in changes.items() if key != EVALUATE), tuple(later.items()))
 
 
 def _check_key(key: str, known: tuple[str, ...], path: tuple[str, ...]) -> None:
