@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-WORDS = "the cat eats fish and a dog runs home while birds sing at dawn over the hills where rain falls".split()
+SENTENCE = "the cat eats fish and a dog runs home while birds sing at dawn over the hills where rain falls"
 PART = 8
 """The training length."""
 
@@ -15,7 +15,8 @@ Plain = Callable[..., dict[str, Any]]
 
 def prose(seed: int, words: int) -> str:
     """Some words in an order that never repeats for long."""
-    return " ".join(WORDS[(i * i + seed * i + i // 7) % len(WORDS)] for i in range(words)) + "\n"
+    known = SENTENCE.split()
+    return " ".join(known[(i * i + seed * i + i // 7) % len(known)] for i in range(words)) + "\n"
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,6 @@ def test_the_nearest_width_is_found(ffn, positions, d_ff) -> None:
 def test_where_no_width_does_that_is_told() -> None:
     config = override(preset("gpt2"), SIZES)
     for target in (100, count_parameters(config) // 3):
-        with pytest.raises(ConfigError, match="some d_ff must bring the total within 0.5%"):
+        with pytest.raises(ConfigError, match=r"some d_ff must bring the total within 0\.5%"):
             matched(config, target)
     assert TOLERANCE == 0.005

@@ -82,7 +82,11 @@ def test_an_evaluation_that_needs_other_weights_is_refused(plain) -> None:
 
 
 def test_equal_parameters(plain) -> None:
-    variants = {"rope": {"model.positions": "rope"}, "learned": {"model.positions": "learned"}, "alibi": VARIANTS["alibi"]}
+    variants = {
+        "rope": {"model.positions": "rope"},
+        "learned": {"model.positions": "learned"},
+        "alibi": VARIANTS["alibi"],
+    }
     unequal = parse_comparison(plain(variants=variants))
     assert not near(unequal.entries[1].n_parameters, unequal.entries[0].n_parameters)
     equal = parse_comparison(plain(variants=variants, equal="parameters"))
@@ -122,7 +126,9 @@ def test_a_slip_is_told_before_anything_is_trained(plain, changes, overrides, sa
 
 
 def test_rows_of_another_length_would_be_other_tokens(plain) -> None:
-    content = plain(variants={"short": {"model.context_length": PART}, "alibi": {"model.positions": "alibi"}}, lengths=[1])
+    content = plain(
+        variants={"short": {"model.context_length": PART}, "alibi": {"model.positions": "alibi"}}, lengths=[1]
+    )
     del content["data"]["seq_len"]
     plan = parse_comparison(content)
     assert "must read the same tokens, so seq_len must be 32" in plan.entries[0].refused[1]

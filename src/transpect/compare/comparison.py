@@ -117,12 +117,7 @@ def check_equal_tokens(results: list[Result]) -> None:
 
 
 def _is_done(task: Task, file: ResultsFile) -> bool:
-    for entry in task.entries:
-        result = file.get(result_key(task, entry))
-        wanted = {str(n) for n in task.lengths if n not in entry.refused}
-        if result is None or (result.error is None and not wanted <= result.lengths.keys()):
-            return False
-    return True
+    return all(file.get(result_key(task, entry)) is not None for entry in task.entries)
 
 
 def _collected(plan: Plan, tasks: list[Task], file: ResultsFile) -> dict[str, list[Result]]:

@@ -76,16 +76,17 @@ def cut_rows(
     built = {n: recipe.objective.build(tokenizer, n * part) for n in lengths}
     whole = built[longest].encode(valid, valid.segmenter)
     kept = _filled(built[longest], whole, longest * part)
+    if not kept:
+        width = longest * part
+        raise DataError(
+            f"some valid document must have the {width} tokens of a row at {longest} times the training length",
+            value=int(whole.streams[0].lengths.max()),
+            remedy="Lower --lengths, or read longer documents, e.g. whole files: data.valid: {…, by: file}.",
+        )
     found = {}
     for n in sorted(lengths):
         rows = _full(built[n], whole, n * part, kept)
         found[n] = Rows(n, part, rows if limit is None else rows[: limit // (n * part)], built[n])
-        if not rows:
-            raise DataError(
-                f"some valid document must have the {n * part} tokens of a row at {n} times the training length",
-                value=f"{whole.streams[0].lengths.max()} in the longest",
-                remedy="Lower --lengths, or read longer documents, e.g. whole files: data.valid: {…, by: file}.",
-            )
     return found
 
 

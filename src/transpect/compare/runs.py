@@ -82,8 +82,8 @@ def tasks_of(plan: Plan, out: Path, threads: int | None = None) -> list[Task]:
 
 
 def result_key(task: Task, entry: Entry) -> tuple[str, int, str, str]:
-    """The key of the line that a task gives for a variant."""
-    return entry.variant.name, task.seed, task.training.key, digest([entry.evaluation, task.tokens])
+    """The key of the line that a task gives for a variant. Which lengths there are decides which text is read."""
+    return entry.variant.name, task.seed, task.training.key, digest([entry.evaluation, task.tokens, task.lengths])
 
 
 def run_task(
