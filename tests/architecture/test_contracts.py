@@ -24,6 +24,7 @@ FAULTS = [  # file, a line planted in it, the contract that must break
     ("decode/planted.py", "import transpect.data", "Rooms import downward"),
     ("train/planted.py", "import transpect.doctor", "Rooms import downward"),
     ("train/planted.py", "import transformers", "Only interop imports transformers"),
+    ("train/planted.py", "import transpect.compare", "Rooms import downward"),
     ("train/planted.py", "import typer", "Only cli imports typer"),
     ("newroom/planted.py", "import torch", "Rooms import downward"),
 ]
@@ -52,7 +53,7 @@ def plant(package: Path, file: str, line: str) -> None:
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A package of empty rooms that keeps every contract."""
-    for room in ("base", "core", "text", "cache", "decode", "data", "train", "doctor"):
+    for room in ("base", "core", "text", "cache", "decode", "data", "train", "doctor", "compare"):
         plant(tmp_path / "transpect", f"{room}/__init__.py", "")
     plant(tmp_path / "transpect", "base/devices.py", "def f():\n    import torch")
     return tmp_path / "transpect"

@@ -201,6 +201,8 @@ def _kind(tag: str) -> Kind:
 def _suggest(key: str) -> str:
     """What may have been meant by a key that no recipe has."""
     first = key.partition(".")[0]
+    if first == "compare":
+        return "That section is for `transpect compare`; to train one of its variants, set its keys here."
     inside = [f"{name}.{field.name}" for name, owner in SECTIONS.items() for field in fields(owner)]
     near = did_you_mean(first, SECTIONS) or did_you_mean(key, inside)
     owners = [full for full in inside if full.partition(".")[2] == first and not full.startswith("model.")]
