@@ -144,6 +144,13 @@ def test_an_error_stands_where_the_recipe_says_it(plain, tmp_path) -> None:
         load_comparison(file)
 
 
+def test_rows_that_go_on_are_not_compared(plain) -> None:
+    content = plain(variants=VARIANTS)
+    content["data"]["objective"] = {"kind": "recurrent", "memory": PART}
+    with pytest.raises(ConfigError, match=r"rows that stand alone.*recurrent.*causal"):
+        parse_comparison(content)
+
+
 def test_encoder_decoders_are_not_compared(plain) -> None:
     content = plain(variants=VARIANTS)
     content["model"] = {"preset": "transformer-base", "d_model": 16, "n_heads": 2, "n_layers": 1}

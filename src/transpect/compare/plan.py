@@ -289,6 +289,12 @@ def _check_base(recipe: Recipe) -> None:
             value=recipe.model.config.kind,
             remedy="Compare decoders or encoders.",
         )
+    if recipe.objective.remembers is not None:
+        raise ConfigError(
+            "a comparison evaluates rows that stand alone, and those of this objective go on from each other",
+            value=recipe.objective.kind,
+            remedy="Set data.objective.kind: causal.",
+        )
     if recipe.train.patience is not None:
         raise ConfigError(
             "variants are trained for equally many steps, so none may stop early",

@@ -152,6 +152,7 @@ def batches_digest(recipe: Recipe, tokenizer: Tokenizer, state: TrainingState) -
         batch_size=spec.batch_size,
         seq_len=recipe.seq_len,
         seed=spec.seed,
+        slots=spec.accumulate,
     )
     found = blake2b(digest_size=8)
     for _ in range(state.step):

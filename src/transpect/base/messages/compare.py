@@ -59,14 +59,14 @@ ROWS: dict[str, Row] = {
         "zh": "[{number}/{total}] {name}：损失 {losses}；还需 {left}",
     },
     "cli.compare.failed": {
-        "en": "[{number}/{total}] {name}: {error}",
-        "zh": "[{number}/{total}] {name}：{error}",
+        "en": "[{number}/{total}] {name}: no result; {error}",
+        "zh": "[{number}/{total}] {name}：没有结果；{error}",
     },
     "cli.compare.stopped": {
         "en": "Stopped; all is saved in {out}. The same command goes on.",
         "zh": "已停止；一切都保存在 {out} 中。用同一条命令即可继续。",
     },
-    "cli.compare.left": {"en": "{out}: {names}", "zh": "{out}：{names}"},
+    "cli.compare.left": {"en": "{names} are in {out}", "zh": "{names} 在 {out} 中"},
     "compare.variant": {"en": "variant", "zh": "变体"},
     "compare.parameters": {"en": "parameters", "zh": "参数量"},
     "compare.all": {
