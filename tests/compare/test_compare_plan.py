@@ -144,6 +144,18 @@ def test_an_error_stands_where_the_recipe_says_it(plain, tmp_path) -> None:
         load_comparison(file)
 
 
+@pytest.mark.parametrize("lengths", [(1,), (2, 4), (3,)])
+def test_any_lengths(plain, lengths) -> None:
+    plan = parse_comparison(plain(variants=VARIANTS), lengths=lengths)
+    assert not any(entry.refused for entry in plan.entries)
+    assert plan.part == PART
+
+
+def test_a_name_may_look_like_a_number(plain) -> None:
+    variants = {1: {"model.positions": "rope"}, 2.5: {"model.positions": "alibi"}}
+    assert [e.variant.name for e in parse_comparison(plain(variants=variants)).entries] == ["1", "2.5"]
+
+
 def test_rows_that_go_on_are_not_compared(plain) -> None:
     content = plain(variants=VARIANTS)
     content["data"]["objective"] = {"kind": "recurrent", "memory": PART}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from transpect.base.codec import KeyPath, load_yaml, to_data
+from transpect.base.codec import Data, KeyPath, load_yaml, to_data
 from transpect.base.errors import ConfigError, TranspectError
 from transpect.compare.parameters import count_parameters, matched
 from transpect.compare.rows import Rows, cut_rows
@@ -172,7 +172,7 @@ class _Planner:
         _check_base(base)
         self._tokenizer = make_tokenizer(base.tokenizer, documents(base)[0])
         self._base = base.resolve(self._tokenizer)
-        self._rows = cut_rows(self._base, self._tokenizer, spec.lengths, spec.tokens)
+        self._rows = cut_rows(self._base, self._tokenizer, sorted({1, *spec.lengths}), spec.tokens)
         self._target: int | None = None
 
     def plan(self, variants: Iterable[Variant]) -> Plan:
@@ -193,7 +193,7 @@ class _Planner:
             config = recipe.model.config
             recipe.objective.check(config, self._tokenizer, recipe.seq_len)
             trained = Transformer(recipe.objective.adapt(config), seed=recipe.train.seed)
-            read(trained, self._rows[min(self._rows)], recipe.seq_len)
+            read(trained, self._rows[1])
         except TranspectError as error:
             self._failed[variant.name] = error
             return Entry(variant, None, None, refused=dict.fromkeys(self._spec.lengths, reason(error)))
@@ -216,9 +216,9 @@ class _Planner:
         except TranspectError as error:
             return None, dict.fromkeys(self._spec.lengths, reason(error))
         refused = {}
-        for n, rows in self._rows.items():
+        for n in self._spec.lengths:
             try:
-                read(model, rows, n * rows.part)
+                read(model, self._rows[n])
             except TranspectError as error:
                 refused[n] = reason(error)
         return evaluated, refused
@@ -254,14 +254,13 @@ def with_weights(config: ModelConfig, weights: Mapping[str, torch.Tensor]) -> Tr
 
 
 @torch.no_grad()
-def read(model: Transformer, rows: Rows, width: int) -> None:
+def read(model: Transformer, rows: Rows) -> None:
     """Let a model read one row.
 
     Raises:
         TranspectError: it can't.
     """
     batch: Batch = next(rows.batches(1))
-    assert batch.ids.shape[1] == width
     model.eval().hidden(batch.ids, tags=batch.tags)
 
 
@@ -271,10 +270,15 @@ def reason(error: TranspectError) -> str:
 
 
 def training_key(recipe: Recipe) -> str:
-    """A digest of a resolved recipe, whatever its seed, threads and logging."""
+    """A digest of what makes a resolved recipe this training and no other."""
+    return digest(essence(recipe))
+
+
+def essence(recipe: Recipe) -> Data:
+    """A recipe as data, without its seed, threads and logging."""
     data = recipe_data(recipe)
     train = {key: value for key, value in data["train"].items() if key not in FREE}
-    return digest({**data, "train": train, "logging": None})
+    return {**data, "train": train, "logging": None}
 
 
 def digest(data: Any) -> str:

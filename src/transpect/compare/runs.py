@@ -12,12 +12,12 @@ from rich.console import Console
 from transpect.base.devices import resolve_device, set_threads
 from transpect.base.errors import ConfigError
 from transpect.compare.measure import measure
-from transpect.compare.plan import Entry, Plan, Training, digest, with_weights
+from transpect.compare.plan import Entry, Plan, Training, digest, essence, with_weights
 from transpect.compare.results import Result
 from transpect.compare.rows import Rows, cut_rows
 from transpect.data.loader import Batches
 from transpect.text import Tokenizer, load_tokenizer
-from transpect.train import Quiet, Recipe, TrainingError, load_recipe, recipe_data, train
+from transpect.train import Quiet, Recipe, TrainingError, load_recipe, train
 from transpect.train.job import documents
 from transpect.train.resume import RECIPE
 from transpect.train.state import TrainingState, has_state, read_state
@@ -164,14 +164,11 @@ def batches_digest(recipe: Recipe, tokenizer: Tokenizer, state: TrainingState) -
 
 
 def _check_same(folder: Path, recipe: Recipe) -> None:
-    """A run goes on only under the recipe that it was begun with: its name holds a digest, but of eight digits."""
+    """A run goes on only under the recipe that it was begun with; its name holds no more than a digest of it."""
     if not has_state(folder):
         return
-
-    def essence(one: Recipe) -> object:
-        return recipe_data(replace(one, train=replace(one.train, threads=None, device="auto"), logging=recipe.logging))
-
-    if essence(load_recipe(folder / RECIPE)) != essence(recipe):
+    begun = load_recipe(folder / RECIPE)
+    if essence(begun) != essence(recipe) or begun.train.seed != recipe.train.seed:
         raise ConfigError(
             "a run must go on under the recipe that it was begun with",
             value=folder,

@@ -98,7 +98,7 @@ def variants_of(spec: Spec, vary: Iterable[str] = ()) -> tuple[Variant, ...]:
             for chosen in combinations
         ]
     else:
-        made = [_named(name, changes) for name, changes in spec.variants.items()]
+        made = [_named(str(name), changes) for name, changes in spec.variants.items()]
     check_distinct([variant.name for variant in made])
     if len(made) < 2:
         raise ConfigError(
@@ -118,7 +118,11 @@ def _named(name: str, changes: Mapping[str, Any]) -> Variant:
     later = changes.get(EVALUATE) or {}
     if not isinstance(later, dict):
         raise _fault("evaluate must be a mapping of dotted keys to values", later, name, EVALUATE)
-    return Variant(name, tuple((key, value) for key, value in changes.items() if key != EVALUATE), tuple(later.items()))
+    return Variant(name, _dotted(changes, but=EVALUATE), _dotted(later))
+
+
+def _dotted(changes: Mapping[str, Any], but: str | None = None) -> Changes:
+    return tuple((str(key), value) for key, value in changes.items() if key != but)
 
 
 def _check_key(key: str, known: tuple[str, ...], path: tuple[str, ...]) -> None:
