@@ -72,7 +72,8 @@ def compare(
     screen.print(announced, markup=False, soft_wrap=True)
     with Shown(screen, due, jobs) as watcher:
         outcome = run(plan, folder, jobs=jobs, cost=cost, watcher=watcher)
-    _print(report(plan, outcome.results, outcome.costs))
+    if any(outcome.results.values()):
+        _print(report(plan, outcome.results, outcome.costs))
     if not outcome.complete:
         screen.print(tr("cli.compare.stopped", out=folder), markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
