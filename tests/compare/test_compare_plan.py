@@ -109,7 +109,7 @@ def test_equal_parameters(plain) -> None:
         ({"variants": {"a": {"model": {"d_model": 4}}, "b": {}}}, {}, "read the same tokens"),
         ({"variants": {"a": {"evaluate": {"train.clip": 4}}, "b": {}}}, {}, "differ in model"),
         ({"variants": {"a": {"evaluate": "yarn"}, "b": {}}}, {}, "evaluate must be a mapping"),
-        ({"variants": {"a": {"model.postions": "rope"}, "b": {}}}, {}, "variant 'a': .*no key 'postions'.*positions"),
+        ({"variants": {"a": {"model.position": "rope"}, "b": {}}}, {}, "variant 'a': .*no key 'position'.*positions"),
         ({"lengths": [2, 1], "variants": {"a": {}, "b": {}}}, {}, "lengths must be multiples"),
         ({"lengths": [], "variants": {"a": {}, "b": {}}}, {}, "lengths must be multiples"),
         ({"lengths": [0], "variants": {"a": {}, "b": {}}}, {}, "lengths must be multiples"),

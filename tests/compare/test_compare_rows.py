@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from transpect.base.errors import DataError
+from transpect.compare import parse_comparison
+from transpect.compare.measure import measure
+from transpect.compare.plan import with_weights
 from transpect.compare.rows import cut_rows
+from transpect.core import Transformer
 from transpect.data.batch import IGNORE
 from transpect.train import parse_recipe
+from transpect.train.evaluate import evaluate
 from transpect.train.job import build
 
 from .conftest import PART, prose
@@ -41,6 +46,27 @@ def test_causal_rows_are_full_and_of_the_same_text(plain, objective, tokens) -> 
     assert read[1].tolist() == [*whole, tokenizer.eos_id][: len(read[1])]
     left = len(whole) + 1 - len(read[1])
     assert left < max(LENGTHS) * PART if tokens is None else len(read[1]) == max(32, tokens // 32 * 32)
+
+
+@pytest.mark.parametrize("objective", [{"pack": False}, {"pack": True}, {"pack": True, "separate": False}], ids=str)
+def test_at_the_training_length_alone_the_rows_are_the_recipe_s_own(plain, tmp_path, objective) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text(prose(number, 1 + number % 3), encoding="utf-8")
+    content = plain()
+    content["data"]["valid"]["path"] = str(tmp_path)
+    content["data"]["objective"] |= objective
+    plan = parse_comparison(content, vary=["model.positions=rope,alibi"], lengths=(1,))
+    recipe, tokenizer = prepared(content)
+    job = build(recipe)
+    rows = cut_rows(recipe, tokenizer, [1])[1]
+    assert sum(batch.n_labels for batch in rows.batches(4)) == sum(batch.n_labels for batch in job.valid.once())
+    model = with_weights(plan.entries[0].config, Transformer(plan.entries[0].config, seed=4).state_dict())
+    own = evaluate(model, job.valid.once())
+    found = measure(model, rows, batch_size=3)
+    assert found.loss == pytest.approx(own.loss, abs=1e-6)
+    assert found.loss == found.last
+    assert (job.model.config.last.visibility.kind == "all") == recipe.objective.separates
+    assert plan.entries[0].config.last.visibility == job.model.config.last.visibility, "packed documents stay apart"
 
 
 def test_masked_rows_are_full_and_hide_the_same_each_time(plain) -> None:

@@ -20,8 +20,8 @@ INTERRUPTED = 130
 
 EXAMPLES = """\
 transpect compare recipes/extrapolation.yaml --out runs/extrapolation
-transpect compare recipes/demo.yaml --vary model.positions=rope,alibi,t5 --seeds 2
-transpect compare recipes/demo.yaml --vary model.norm=layernorm,rmsnorm --lengths 1 --cost"""
+transpect compare recipes/demo.yaml --vary model.positions=rope,alibi,t5 --seeds 2 --lengths 1
+transpect compare recipes/tang-gpt.yaml --vary model.norm=layernorm,rmsnorm --lengths 1 --cost"""
 
 
 class CompareCommand(OverridableCommand):

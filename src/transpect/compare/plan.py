@@ -15,7 +15,7 @@ import torch
 from transpect.base.codec import Data, KeyPath, load_yaml, to_data
 from transpect.base.errors import ConfigError, TranspectError
 from transpect.compare.parameters import count_parameters, matched
-from transpect.compare.rows import Rows, cut_rows
+from transpect.compare.rows import Rows, cut_rows, only_trained
 from transpect.compare.spec import Spec, Variant, read_spec, variants_of
 from transpect.core.config import ModelConfig, override
 from transpect.core.model import Transformer
@@ -172,7 +172,8 @@ class _Planner:
         _check_base(base)
         self._tokenizer = make_tokenizer(base.tokenizer, documents(base)[0])
         self._base = base.resolve(self._tokenizer)
-        self._rows = cut_rows(self._base, self._tokenizer, sorted({1, *spec.lengths}), spec.tokens)
+        lengths = sorted({1, *spec.lengths})
+        self._rows = cut_rows(self._base, self._tokenizer, lengths, spec.tokens)
         self._target: int | None = None
 
     def plan(self, variants: Iterable[Variant]) -> Plan:
@@ -212,6 +213,9 @@ class _Planner:
         """The config to evaluate, and where it can't be."""
         try:
             evaluated = override(config, [(key.removeprefix("model."), value) for key, value in variant.evaluate])
+            if only_trained(self._spec.lengths):  # then documents may share a row
+                self._base.objective.check(evaluated, self._tokenizer, self._base.seq_len)
+                evaluated = self._base.objective.adapt(evaluated)
             model = with_weights(evaluated, trained.state_dict())
         except TranspectError as error:
             return None, dict.fromkeys(self._spec.lengths, reason(error))

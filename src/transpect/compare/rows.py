@@ -1,4 +1,5 @@
-"""Rows of exactly n times the training length, cut from the valid text: the same text at every length.
+"""Rows to evaluate on: of exactly n times the training length, cut from the same valid text at every length; or, where
+nothing but the training length is asked for, whatever rows the recipe makes of its valid text.
 
 Axes: B batch, T query.
 """
@@ -22,11 +23,11 @@ from transpect.train.recipe import Recipe
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Full rows of one length.
+    """Rows of one length.
 
     Attributes:
         times: n.
-        part: L, the training length; a row has n·L tokens.
+        part: L, the training length; a row has n·L tokens, or at most L where only those are read.
     """
 
     times: int
@@ -64,6 +65,8 @@ def cut_rows(
     length hold the same text. Positions begin at 0 in each row, and a row sees nothing of another, as in training. Of
     masked objectives, what is hidden depends on length and row only: it is the same for every variant and seed.
 
+    At the training length alone all rows are kept, with whatever documents share them.
+
     Args:
         lengths: multiples n of the training length.
         tokens: at most so many a length, from the beginning of the text, but at least a row of the greatest length.
@@ -72,22 +75,33 @@ def cut_rows(
         DataError: no document fills a row of the greatest length.
     """
     valid, part, longest = valid_documents(recipe), recipe.seq_len, max(lengths)
+    as_they_are = only_trained(lengths)
     limit = None if tokens is None else max(1, tokens // (longest * part)) * longest * part
     built = {n: recipe.objective.build(tokenizer, n * part) for n in lengths}
     whole = built[longest].encode(valid, valid.segmenter)
-    kept = _filled(built[longest], whole, longest * part)
-    if not kept:
+    kept = {} if as_they_are else _filled(built[longest], whole, longest * part)
+    if not kept and not as_they_are:
         width = longest * part
         raise DataError(
             f"some valid document must have the {width} tokens of a row at {longest} times the training length",
             value=int(whole.streams[0].lengths.max()),
-            remedy="Lower --lengths, or read longer documents, e.g. whole files: data.valid: {…, by: file}.",
+            remedy="Compare at --lengths 1, or read longer documents, e.g. whole files: data.valid: {…, by: file}.",
         )
     found = {}
     for n in sorted(lengths):
-        rows = _full(built[n], whole, n * part, kept)
+        rows = _every(built[n], whole, part) if as_they_are else _full(built[n], whole, n * part, kept)
         found[n] = Rows(n, part, rows if limit is None else rows[: limit // (n * part)], built[n])
     return found
+
+
+def only_trained(lengths: Sequence[int]) -> bool:
+    """Whether nothing but the training length is asked for."""
+    return list(lengths) == [1]
+
+
+def _every(task: Task, encoded: Encoded, width: int) -> list[Example]:
+    plan = task.plan(encoded, None)
+    return [_example(task, encoded, plan, row, width) for row in range(len(plan))]
 
 
 def _filled(task: Task, encoded: Encoded, width: int) -> dict[int, int]:
