@@ -8,7 +8,7 @@ from time import monotonic
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from transpect.base.i18n import tr
 from transpect.compare import Result, Task
@@ -36,7 +36,12 @@ class Shown:
         self._begun = clock()
         self._bars: dict[str, TaskID] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), console=console, transient=True
+            TextColumn("{task.description}"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
         )
 
     def __enter__(self) -> Shown:
