@@ -165,8 +165,7 @@ class Recurrence(Visibility):
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         first = query.position.div(self.segment, rounding_mode="floor") * self.segment - self.memory
-        i, j = query.position[:, :, None], key.position[:, None, :]
-        return (j <= i) & (j >= first[:, :, None])
+        return (key.position <= query.position) & (key.position >= first)
 
 
 @pytest.mark.parametrize("positions", ["transformer-xl", "rope", "none"])

@@ -230,7 +230,7 @@ class Odd(Visibility):
     """A rule that says nothing of blocks."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return (query.position[:, :, None] + key.position[:, None, :]) % 2 == 1
+        return (query.position + key.position) % 2 == 1
 
 
 PLANNED = [*RULES, Odd(), Odd() & Window(4), *PAIRS[5::37], *DEEP[::61]]
@@ -376,7 +376,7 @@ def test_kept_draws_are_the_draws() -> None:
         drawn = rule.draws(int(max(blocks.amax(), last.amax())) + 1, last)
         expected = torch.stack([drawn[row][blocks[row]][:, blocks[row]] for row in range(3)])
         for _ in range(2):
-            assert torch.equal(rule.sees(tags, tags), expected)
+            assert torch.equal(rule.mask(tags, tags), expected)
 
 
 def test_tiles_are_kept_within_a_bound() -> None:

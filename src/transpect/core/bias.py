@@ -54,6 +54,15 @@ class Distances:
         """[B|1, t, s]."""
         return self.query[:, rows, None] - self.key[:, None, columns]
 
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """The smallest and the largest distance that can occur; known without waiting for the device where rows have
+        no padding."""
+        if self.ahead is not None:
+            return self.ahead - self.key.shape[1] + 1, self.ahead + self.query.shape[1] - 1
+        query, key = (int(position.amax()) if position.numel() else 0 for position in (self.query, self.key))
+        return -key, query
+
     def span(self, rows: slice, columns: Columns) -> tuple[int, int] | None:
         """The smallest and the largest distance of a part whose positions are known to be consecutive, so that each of
         its diagonals has one distance; else None. `skewed` brings numbers for diagonals to their places."""
@@ -95,6 +104,12 @@ class DistanceBias(Bias):
         inputs: tuple[Tensor, ...] = (),
     ) -> None:
         self.distances, self.of, self.inputs = distances, of, inputs
+
+    @cached_property
+    def table(self) -> Tensor:
+        """[N, H], of the distances from the smallest (`Distances.reach`) to the largest; made once."""
+        low, high = self.distances.reach
+        return self.of(self.inputs, torch.arange(low, high + 1, device=self.distances.query.device))
 
     def tile(self, narrow: tuple[Tensor, ...], rows: slice, columns: Columns) -> Tensor:
         span = self.distances.span(rows, columns)

@@ -41,7 +41,7 @@ class UpTo(Visibility, kind="up_to"):
         return True
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return (key.horizon <= self.length)[:, None, None].expand(-1, query.shape[1], key.shape[1])
+        return key.horizon <= self.length
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         short = (key.horizon <= self.length)[:, None, None].expand(-1, query.first.shape[1], key.first.shape[1])
@@ -69,8 +69,7 @@ class Blocks(Visibility, kind="blocks"):
         return (*super().probe, *range(0, 2 * self.size, self.size))
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        q, k = blocks(query, self.size), blocks(key, self.size)
-        return (q[:, :, None] - k[:, None, :]).abs() <= self.reach
+        return (blocks(query, self.size) - blocks(key, self.size)).abs() <= self.reach
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         least, most = gaps(_blocks_of(query, self.size), _blocks_of(key, self.size))
@@ -93,7 +92,7 @@ class EdgeBlocks(Visibility, kind="edge_blocks"):
     def sees(self, query: Tags, key: Tags) -> Tensor:
         last = last_block(key, self.size)
         of_query, of_key = (at_edge(blocks(tags, self.size), last) for tags in (query, key))
-        return of_query[:, :, None] | of_key[:, None, :]
+        return of_query | of_key
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         last = last_block(key, self.size)
@@ -137,16 +136,19 @@ class RandomBlocks(Visibility, kind="random_blocks"):
         return True
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        q, k = (blocks(tags, self.size).clamp(min=0) for tags in (query, key))
-        drawn, of_row = self._drawn(last_block(key, self.size), q, k)
-        of_query = drawn[of_row[:, None], q]  # [B, T, N]
-        return of_query.gather(-1, k[:, None, :].expand(-1, q.shape[1], -1))
+        return self.settled(query, key).sees(query, key)
+
+    def settled(self, query: Tags, key: Tags) -> Visibility:
+        q, k = (blocks(tags, self.size) for tags in (query, key))
+        return _Drawn(self.size, *self._drawn(last_block(key, self.size).flatten(), q, k))
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         (q, q_last), (k, k_last) = (_blocks_of(spans, self.size) for spans in (query, key))
         # of a run without tokens nothing is asked
         q, k, q_end, k_end = q.clamp(max=q_last.clamp(min=0)), k.clamp(max=k_last.clamp(min=0)), q_last + 1, k_last + 1
-        drawn, of_row = self._drawn(last_block(key, self.size), q_last, k_last)
+        last = last_block(key, self.size)
+        drawn, of_last = self._drawn(last, q_last, k_last)
+        of_row = of_last[last]
         # [N+1, N+1]: how many are drawn above and left of a corner, so that four of them count those of a rectangle
         corner = functional.pad(drawn.long().cumsum(-1).cumsum(-2), (1, 0, 1, 0))
 
@@ -157,14 +159,11 @@ class RandomBlocks(Visibility, kind="random_blocks"):
         return count > 0, count == (q_end - q)[:, :, None] * (k_end - k)[:, None, :]
 
     def _drawn(self, last: Tensor, *used: Tensor) -> tuple[Tensor, Tensor]:
-        """[R, N, N] as `draws`, with N above every block used; and [B], which of the R is each row's."""
+        """[R, N, N] as `draws`, with N above every block used; and [N], which of the R is for which last block."""
         n_blocks = int(torch.stack([last.amax(), *(block.amax() for block in used)]).amax()) + 1
         if recording():  # in which what is kept would be a part of the graph
-            return self.draws(n_blocks, last), torch.arange(len(last), device=last.device)
-        lasts = last.tolist()
-        distinct = sorted(set(lasts))
-        of_row = torch.tensor([distinct.index(one) for one in lasts], device=last.device)
-        return _kept_draws(self, n_blocks, tuple(distinct), last.device), of_row
+            return self.draws(n_blocks, last), _places(last, n_blocks)
+        return _kept_draws(self, n_blocks, tuple(sorted(set(last.tolist()))), last.device)
 
     def draws(self, n_blocks: int, last: Tensor) -> Tensor:
         """[B, N, N] bool: which blocks (columns) a block (row) draws in sequences that end with block ``last`` [B]."""
@@ -178,23 +177,45 @@ class RandomBlocks(Visibility, kind="random_blocks"):
 
 
 @lru_cache(maxsize=64)
-def _kept_draws(rule: RandomBlocks, n_blocks: int, last: tuple[int, ...], device: torch.device) -> Tensor:
-    return rule.draws(n_blocks, torch.tensor(last, device=device))
+def _kept_draws(
+    rule: RandomBlocks, n_blocks: int, last: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(False):  # training may use it later
+        lasts = torch.tensor(last, device=device)
+        return rule.draws(n_blocks, lasts), _places(lasts, n_blocks)
+
+
+def _places(last: Tensor, n_blocks: int) -> Tensor:
+    """[N]: where in ``last`` a number stands; 0 for others."""
+    return last.new_zeros(n_blocks).index_put((last,), torch.arange(len(last), device=last.device))
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn(Visibility):
+    """`RandomBlocks` of which the draws are made: ``drawn`` [R, N, N], and which of the R is ``of_last`` block [N]."""
+
+    size: int
+    drawn: Tensor
+    of_last: Tensor
+
+    def sees(self, query: Tags, key: Tags) -> Tensor:
+        q, k = (blocks(tags, self.size).clamp(min=0) for tags in (query, key))
+        return self.drawn[self.of_last[last_block(key, self.size)], q, k]
 
 
 def blocks(tags: Tags, size: int) -> Tensor:
-    """[B, T]: the block of each token; −1 for padding."""
+    """The block of each token; −1 for padding."""
     return tags.position.div(size, rounding_mode="floor")
 
 
 def last_block(tags: Tags | Spans, size: int) -> Tensor:
-    """[B]: the last block of each sequence."""
+    """The last block of each sequence."""
     return (tags.horizon - 1).clamp(min=0) // size
 
 
 def at_edge(block: Tensor, last: Tensor) -> Tensor:
-    """[B, T]: whether a block [B|1, T] is its sequence's first or last one."""
-    return (block == 0) | (block == last[:, None])
+    """Whether a block is its sequence's first or last one."""
+    return (block == 0) | (block == last)
 
 
 def _blocks_of(spans: Spans, size: int) -> Range:

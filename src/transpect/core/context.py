@@ -152,6 +152,17 @@ class Tags:
         """The rows ``index`` of the batch, in that order."""
         return self._each(lambda tag: tag[index])
 
+    def spread(self, dim: int) -> Tags:
+        """The same tags with one axis more, [B, T, 1] for ``dim`` −1 or [B, 1, T] for −2, and the horizon [B, 1, 1]:
+        those of queries and keys then broadcast to a number for each pair."""
+        tags = (tag.unsqueeze(dim) for tag in (self.position, self.segment, self.prefix, self.is_global))
+        return Tags(*tags, self.horizon[:, None, None])
+
+    def token(self, row: Tensor, column: Tensor) -> Tags:
+        """Those of single tokens; all fields have the shape of the two indices."""
+        tags = (tag[row, column] for tag in (self.position, self.segment, self.prefix, self.is_global))
+        return Tags(*tags, self.horizon[row])
+
     def to(self, device: torch.device | str) -> Tags:
         """The same tags on a device."""
         return self._each(lambda tag: tag.to(device))

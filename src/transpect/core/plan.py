@@ -15,7 +15,7 @@ from transpect.core.context import Columns, Tags
 from transpect.core.spans import Spans
 from transpect.core.visibility import Visibility
 
-__all__ = ["Columns", "Tile", "plan"]
+__all__ = ["Columns", "Tile", "plan", "visible_blocks"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +65,27 @@ def _known_tiles(
         ]
 
 
+def visible_blocks(
+    rule: Visibility, query: Tags, key: Tags, size_q: int, size_k: int
+) -> tuple[Tensor, Tensor]:
+    """What `Visibility.bounds` says of blocks of tokens, padding excluded.
+
+    Returns:
+        some: [B, NQ, NK] bool, False only where no query of a block sees a key of the other.
+        every: [B, NQ, NK] bool, True only where each query sees each key.
+    """
+    asking, asked = Spans.of(query, size_q), Spans.of(key, size_k)
+    some, every = rule.bounds(asking, asked)
+    some = some & asking.any_real[:, :, None] & asked.any_real[:, None, :]
+    return some, every & asking.all_real[:, :, None] & asked.all_real[:, None, :]
+
+
 def _tiles(rule: Visibility, query: Tags, key: Tags, size_q: int, size_k: int) -> list[Tile]:
     queries, keys = query.shape[1], key.shape[1]
     if not queries or not keys:
         return []
-    asking, asked = Spans.of(query, size_q), Spans.of(key, size_k)
-    some, every = rule.bounds(asking, asked)
-    some = (some & asking.any_real[:, :, None] & asked.any_real[:, None, :]).any(0)
-    every = (every & asking.all_real[:, :, None] & asked.all_real[:, None, :]).all(0)
+    some, every = visible_blocks(rule, query, key, size_q, size_k)
+    some, every = some.any(0), every.all(0)
     block = torch.arange(some.shape[1], device=some.device)
     first = block.masked_fill(~some, some.shape[1]).amin(1)
     end = block.masked_fill(~some, -1).amax(1) + 1

@@ -5,8 +5,9 @@ Axes: B batch, T query, S key, H heads, t and s the queries and keys of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from transpect.base.errors import MaskError
 from transpect.core.context import Columns, Tags
 from transpect.core.plan import Tile, plan
 from transpect.core.visibility import Causal, Full, Visibility
+
+Kept = TypeVar("Kept")
 
 KEPT = 1024
 """How many bytes a query the masks of tiles may take to be kept: those of a window are, or those of the blocks on a
@@ -44,13 +47,18 @@ class View:
         self._biased: tuple[Tensor, Tensor] | None = None
         self._tiles: dict[Hashable, tuple[Columns, Tensor]] = {}
         self._room = KEPT * batch * queries
-        self._plans: dict[tuple[int, int], list[Tile]] = {}
+        self._kept: dict[Hashable, Any] = {}
+
+    def once(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What ``make`` gives, made once a view under each name: layers share it."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        kept: Kept = self._kept[name]
+        return kept
 
     def plan(self, size_q: int, size_k: int) -> list[Tile]:
         """See `transpect.core.plan.plan`; made once for each pair of sizes."""
-        if (size_q, size_k) not in self._plans:
-            self._plans[size_q, size_k] = plan(self.rule, self.query, self.key, size_q, size_k)
-        return self._plans[size_q, size_k]
+        return self.once((size_q, size_k), lambda: plan(self.rule, self.query, self.key, size_q, size_k))
 
     def tile(self, rows: slice, columns: Columns) -> Tensor | None:
         """The part of `mask` for some queries and keys: [B, 1, t, s], or [1, 1, t, s] where the rows of the batch are
@@ -61,7 +69,7 @@ class View:
         """
         if self.everything:
             return None
-        rule, query, key = self._apart
+        rule, query, key = self.apart
         alike = rule.reads_distance_alone and query.start is not None and key.start is not None
         if isinstance(columns, Tensor):
             name: Hashable = rows.start, rows.stop, id(columns)
@@ -78,8 +86,8 @@ class View:
         return self._tiles[name][1]
 
     @cached_property
-    def _apart(self) -> tuple[Visibility, Tags, Tags]:
-        """What tiles are computed from: rows that are known to be alike are one."""
+    def apart(self) -> tuple[Visibility, Tags, Tags]:
+        """The rule and the tags from which parts are computed: rows that are known to be alike are one."""
         query, key = self.query, self.key
         known = query.start is not None and key.start is not None
         if not known or (self.rule.reads_length and bool((key.horizon != key.horizon[:1]).any())):

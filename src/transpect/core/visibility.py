@@ -12,7 +12,7 @@ For runs of tokens a rule answers from the ranges of their tags, without a mask 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
@@ -33,8 +33,22 @@ class Visibility(Variant):
     """A rule. Children implement `sees`; nothing else needs to know which rule it is."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        """[B, T, S] bool: True where the rule lets the query see the key; padding is not its concern."""
+        """Whether the rule lets a query see a key; padding is not its concern.
+
+        Args:
+            query: its fields are scalars, or of any shape that broadcasts against those of ``key``, the horizon's too
+                (`Tags.spread`, `Tags.token`).
+            key: the same.
+
+        Returns:
+            bool, of a shape that broadcasts so. Each entry is computed from the same entry of the tags.
+        """
         raise AssertionError("abstract")
+
+    def settled(self, query: Tags, key: Tags) -> Visibility:
+        """A rule that agrees with this one on tokens of these rows, and has looked up beforehand what it needs to know
+        of them as a whole, so that its `sees` can be compiled."""
+        return self
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         """What holds for runs of tokens, by the ranges of their tags; padding is not its concern, as in `sees`.
@@ -86,10 +100,13 @@ class Visibility(Variant):
     def __or__(self, other: Visibility) -> Visibility:
         return AnyOf((self, other))
 
+    def shows(self, query: Tags, key: Tags) -> Tensor:
+        """As `sees`, padding excluded."""
+        return self.sees(query, key) & (query.position >= 0) & (key.position >= 0)
+
     def mask(self, query: Tags, key: Tags) -> Tensor:
         """[B, T, S] bool, True where visible, padding excluded."""
-        real = (query.position >= 0)[:, :, None] & (key.position >= 0)[:, None, :]
-        return self.sees(query, key) & real
+        return self.shows(query.spread(-1), key.spread(-2))
 
     def draw(self, length: int | Tags, key: Tags | None = None) -> str:
         """The mask of the first row as text: a line a query, ``■`` visible, ``·`` hidden."""
@@ -107,9 +124,7 @@ class Full(Visibility, kind="full"):
         return True
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return torch.ones((), dtype=torch.bool, device=key.position.device).expand(
-            key.position.shape[0], query.position.shape[1], key.position.shape[1]
-        )
+        return torch.ones_like(key.position, dtype=torch.bool)
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         always = key.any_real.new_ones(*query.first.shape, key.first.shape[1])
@@ -160,14 +175,14 @@ class Window(Visibility, kind="window"):
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
         reach = self.width * self.dilation
-        near = key.position[:, None, :] > (query.position - reach)[:, :, None]
+        near = key.position > query.position - reach
         if self.both_ways:
-            near = near & (key.position[:, None, :] < (query.position + reach)[:, :, None])
+            near = near & (key.position < query.position + reach)
         else:
             near = near & _not_after(query, key)
         if self.dilation == 1:
             return near
-        return near & ((query.position[:, :, None] - key.position[:, None, :]) % self.dilation == 0)
+        return near & ((query.position - key.position) % self.dilation == 0)
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         least, most = gaps((query.first, query.last), (key.first, key.last))
@@ -186,7 +201,7 @@ class PrefixLM(Visibility, kind="prefix_lm"):
     """The prefix sees itself both ways, the rest is causal (T5 §3.2.1, UniLM §2.3)."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return _not_after(query, key) | (query.prefix[:, :, None] & key.prefix[:, None, :])
+        return _not_after(query, key) | (query.prefix & key.prefix)
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         some, every = _some_and_every_not_after(query, key)
@@ -202,7 +217,7 @@ class SameSegment(Visibility, kind="same_segment"):
     """Only tokens of the same packed document see each other."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return query.segment[:, :, None] == key.segment[:, None, :]
+        return query.segment == key.segment
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         least, most = gaps((query.segment_low, query.segment_high), (key.segment_low, key.segment_high))
@@ -217,7 +232,7 @@ class GlobalTokens(Visibility, kind="global_tokens"):
     """Tokens tagged as global see everyone and are seen by everyone (Longformer §3.1)."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return query.is_global[:, :, None] | key.is_global[:, None, :]
+        return query.is_global | key.is_global
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         some = query.any_global[:, :, None] | key.any_global[:, None, :]
@@ -229,7 +244,7 @@ class FromGlobal(Visibility, kind="from_global"):
     """Tokens tagged as global see everyone, others see nobody."""
 
     def sees(self, query: Tags, key: Tags) -> Tensor:
-        return query.is_global[:, :, None].expand(-1, -1, key.shape[1])
+        return query.is_global
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
         shape = (*query.first.shape, key.first.shape[1])
@@ -262,6 +277,9 @@ class _Composed(Visibility):
     def reads_length(self) -> bool:
         return any(rule.reads_length for rule in self.rules)
 
+    def settled(self, query: Tags, key: Tags) -> Visibility:
+        return replace(self, rules=tuple(rule.settled(query, key) for rule in self.rules))
+
 
 @dataclass(frozen=True)
 class All(_Composed, kind="all"):
@@ -292,7 +310,7 @@ class AnyOf(_Composed, kind="any"):
 
 
 def _not_after(query: Tags, key: Tags) -> Tensor:
-    return key.position[:, None, :] <= query.position[:, :, None]  # [B, T, S], j ≤ i
+    return key.position <= query.position  # j ≤ i
 
 
 def _some_and_every_not_after(query: Spans, key: Spans) -> tuple[Tensor, Tensor]:

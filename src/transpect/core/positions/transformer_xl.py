@@ -39,11 +39,12 @@ class TransformerXLModule(PositionModule):
         self.dims, self.base = dims, base
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        low, high = span(query, key)
+        distances = Distances(query, key)
+        low, high = distances.reach
         occurring = torch.arange(low, high + 1, device=key.position.device)
         # sines first, then cosines, as the authors' code has them
         sinusoids = torch.cat(sinusoid(occurring, self.dims.d_model, self.base), -1)[:, : self.dims.d_model]
-        return SinusoidGeometry(Distances(query, key), sinusoids.to(dtype), low)
+        return SinusoidGeometry(distances, sinusoids.to(dtype), low)
 
     def relation(self) -> Relation:
         return TransformerXLRelation(self.dims)
@@ -69,13 +70,3 @@ class TransformerXLRelation(Relation):
         relative = self.project(geometry.sinusoids).unflatten(-1, (self.heads, self.head_dim))  # [N, H, E]
         bias = QueryBias(geometry.distances, query + self.v[:, None], relative, geometry.low, scale)
         return query + self.u[:, None], bias
-
-
-def span(query: Tags, key: Tags) -> tuple[int, int]:
-    """The smallest and the largest distance that can occur; known without waiting for the device where rows have no
-    padding."""
-    if query.start is not None and key.start is not None:
-        last_query, last_key = query.start + query.shape[1] - 1, key.start + key.shape[1] - 1
-        return query.start - last_key, last_query - key.start
-    furthest = [int(tags.position.amax().clamp(min=0)) if tags.position.numel() else 0 for tags in (query, key)]
-    return -furthest[1], furthest[0]
