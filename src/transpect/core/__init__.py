@@ -19,7 +19,7 @@ from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import FeedForward, Glu, Mlp
 from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass, Transform
 from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
-from transpect.core.kernels import BlockSparse, Flash, Kernel, Linear, Linformer, Naive, Performer, Sdpa
+from transpect.core.kernels import BlockSparse, Flash, Flex, Kernel, Linear, Linformer, Naive, Performer, Sdpa
 from transpect.core.model import Transformer
 from transpect.core.moe import Moe, RouterTap, balance_loss
 from transpect.core.norms import (
@@ -72,6 +72,7 @@ __all__ = [
     "Factor",
     "FeedForward",
     "Flash",
+    "Flex",
     "FromGlobal",
     "Full",
     "GlobalTokens",

@@ -155,13 +155,17 @@ class Tags:
     def spread(self, dim: int) -> Tags:
         """The same tags with one axis more, [B, T, 1] for ``dim`` −1 or [B, 1, T] for −2, and the horizon [B, 1, 1]:
         those of queries and keys then broadcast to a number for each pair."""
-        tags = (tag.unsqueeze(dim) for tag in (self.position, self.segment, self.prefix, self.is_global))
-        return Tags(*tags, self.horizon[:, None, None])
+        position, segment, prefix, is_global = (
+            tag.unsqueeze(dim) for tag in (self.position, self.segment, self.prefix, self.is_global)
+        )
+        return Tags(position, segment, prefix, is_global, self.horizon[:, None, None])
 
     def token(self, row: Tensor, column: Tensor) -> Tags:
         """Those of single tokens; all fields have the shape of the two indices."""
-        tags = (tag[row, column] for tag in (self.position, self.segment, self.prefix, self.is_global))
-        return Tags(*tags, self.horizon[row])
+        position, segment, prefix, is_global = (
+            tag[row, column] for tag in (self.position, self.segment, self.prefix, self.is_global)
+        )
+        return Tags(position, segment, prefix, is_global, self.horizon[row])
 
     def to(self, device: torch.device | str) -> Tags:
         """The same tags on a device."""

@@ -65,9 +65,7 @@ def _known_tiles(
         ]
 
 
-def visible_blocks(
-    rule: Visibility, query: Tags, key: Tags, size_q: int, size_k: int
-) -> tuple[Tensor, Tensor]:
+def visible_blocks(rule: Visibility, query: Tags, key: Tags, size_q: int, size_k: int) -> tuple[Tensor, Tensor]:
     """What `Visibility.bounds` says of blocks of tokens, padding excluded.
 
     Returns:

@@ -17,7 +17,7 @@ from transpect.core.context import Columns, Tags
 from transpect.core.plan import Tile, plan
 from transpect.core.visibility import Causal, Full, Visibility
 
-Kept = TypeVar("Kept")
+Made = TypeVar("Made")
 
 KEPT = 1024
 """How many bytes a query the masks of tiles may take to be kept: those of a window are, or those of the blocks on a
@@ -47,14 +47,14 @@ class View:
         self._biased: tuple[Tensor, Tensor] | None = None
         self._tiles: dict[Hashable, tuple[Columns, Tensor]] = {}
         self._room = KEPT * batch * queries
-        self._kept: dict[Hashable, Any] = {}
+        self._made: dict[Hashable, Any] = {}
 
-    def once(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
+    def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
         """What ``make`` gives, made once a view under each name: layers share it."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        kept: Kept = self._kept[name]
-        return kept
+        if name not in self._made:
+            self._made[name] = make()
+        made: Made = self._made[name]
+        return made
 
     def plan(self, size_q: int, size_k: int) -> list[Tile]:
         """See `transpect.core.plan.plan`; made once for each pair of sizes."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from transpect import interop
+from transpect.base.codec import from_data
 from transpect.base.errors import CheckpointError, ConfigError, TranspectError
 from transpect.base.gguf import read_gguf
 from transpect.base.i18n import tr
@@ -113,8 +114,12 @@ def peer_rows(setting: Setting, place: Path, onnx: Path | None = None) -> Iterat
 
 
 def _kernel(setting: Setting, name: str) -> Row:
+    kernel, device = from_data(Kernel, name), setting.model.token.weight.device.type
+    if kernel.made_for not in (None, device):
+        note = f"it is made for {kernel.made_for}, and this model is on {device}"
+        return Row("kernel", name, "skip", note=note, reason="verify.lacks.device")
     try:
-        model = ways.with_kernel(setting.model, name)
+        model = ways.with_kernel(setting.model, kernel)
     except ConfigError as error:
         return Row("kernel", name, "skip", note=str(error), reason="verify.lacks.kernel")
     return _row("kernel", name, lambda: setting.against(ways.alone(model, setting.samples)), setting.samples)

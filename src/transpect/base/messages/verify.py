@@ -82,6 +82,7 @@ ROWS: dict[str, Row] = {
         "zh": "这里没有计算图；transpect convert 可以写出",
     },
     "verify.lacks.kernel": {"en": "this kernel can't compute this model", "zh": "该内核算不了这个模型"},
+    "verify.lacks.device": {"en": "this kernel is made for other devices", "zh": "该内核是为别的设备准备的"},
     "verify.column.way": {"en": "computed", "zh": "算法"},
     "verify.column.delta": {"en": "max |Δ|", "zh": "最大 |Δ|"},
     "verify.column.tolerance": {"en": "tolerance", "zh": "容差"},

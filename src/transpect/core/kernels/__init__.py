@@ -3,6 +3,7 @@
 from transpect.core.kernels.base import Demands, Exact, Kernel, Scoring, Sizes, Way
 from transpect.core.kernels.block_sparse import BlockSparse
 from transpect.core.kernels.flash import Flash
+from transpect.core.kernels.flex import Flex
 from transpect.core.kernels.linear import Linear
 from transpect.core.kernels.linformer import Linformer
 from transpect.core.kernels.naive import Naive
@@ -14,6 +15,7 @@ __all__ = [
     "Demands",
     "Exact",
     "Flash",
+    "Flex",
     "Kernel",
     "Linear",
     "Linformer",

@@ -98,6 +98,11 @@ class Kernel(Variant):
 
     scales: ClassVar[bool] = True
 
+    @property
+    def made_for(self) -> str | None:
+        """The type of device that it is there for, if it is there for one; elsewhere it serves to be looked into."""
+        return None
+
     def check(self, demands: Demands) -> None:
         """Raise `ConfigError` that names what this kernel can't do."""
 
