@@ -321,6 +321,15 @@ def test_gradients_on_a_cpu_are_refused(kernel: Flex, which: int) -> None:
         kernel.attend(*inputs, View(Causal(), query, key), Scoring(1.0))  # type: ignore[misc]
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@torch.no_grad()
+def test_nothing_is_refused_where_no_gradient_is_recorded() -> None:
+    query, key = STATES["dense"]
+    inputs = [tensor.requires_grad_() for tensor in tensors(query, key, torch.float32)]
+    out = STEPS.attend(*inputs, View(Causal(), query, key), Scoring(1.0))  # type: ignore[misc]
+    assert bool(out.isfinite().all()) and not out.requires_grad
+
+
 def test_gradients_of_a_learned_bias_on_a_cpu_are_refused() -> None:
     query, key = STATES["dense"]
     bias = geometry_of(POSITIONS["t5"], query, key, torch.float32, ahead=True).bias
