@@ -62,7 +62,11 @@ ROWS: dict[str, Kernel] = {
     "block_sparse": BlockSparse(block=4),
     "block_sparse, narrow": BlockSparse(block=2, widest=5),
 }
-ELSEWHERE: dict[str, str] = {"naive": "the definition"}
+ELSEWHERE: dict[str, str] = {
+    "naive": "the definition",
+    "flex": "torch's: forward alone on a CPU",
+    **dict.fromkeys(("linear", "linformer", "performer"), "another function"),
+}
 """Kernels with tests of their own."""
 
 RULES: dict[str, Visibility] = {
