@@ -49,18 +49,25 @@ def _ours(kernel: str, rule: str, **options: Any) -> Callable[[int], Callable[..
     """A kernel of ours under a rule."""
 
     def make(length: int) -> Callable[..., Any]:
+        import torch
+
         from transpect.base.codec import from_data
-        from transpect.core.context import Tags
         from transpect.core.kernels import Kernel, Scoring, Sizes
+        from transpect.core.kernels.linformer import LinformerWay
+        from transpect.core.kernels.performer import PerformerWay
         from transpect.core.view import View
 
         way = from_data(Kernel, {"kind": kernel, **options}).build(Sizes(HEADS, HEADS, HEAD_DIM, length))
+        if isinstance(way, PerformerWay):
+            way.draw(layer=0, step=0)
+        if isinstance(way, LinformerWay):
+            with torch.no_grad():
+                way.draw(torch.Generator().manual_seed(0))
         tags = _tags(length, rule)
 
         def call(query: Any, key: Any, value: Any) -> Any:
             return way.attend(query, key, value, View(_rule(rule), tags, tags), Scoring(HEAD_DIM**-0.5))
 
-        assert isinstance(tags, Tags)
         return call
 
     return make
@@ -116,10 +123,11 @@ WAYS: dict[str, Callable[[int], Callable[..., Any]]] = {
     "window: torch, mask": _torch("window"),
     "longformer: block_sparse": _ours("block_sparse", "longformer"),
     "longformer: torch, mask": _torch("longformer"),
-    "bigbird: block_sparse": _ours("block_sparse", "bigbird"),
+    "bigbird: block_sparse": _ours("block_sparse", "bigbird", block=64),
     "bigbird: torch, mask": _torch("bigbird"),
     "causal: naive": _ours("naive", "causal"),
     "causal: sdpa": _ours("sdpa", "causal"),
+    "causal: flash": _ours("flash", "causal"),
     "causal: flash in tiles": _ours("flash", "causal", fused=False),
     "causal: performer": _ours("performer", "causal"),
     "causal: linear": _ours("linear", "causal"),
@@ -291,6 +299,37 @@ def pairs(rounds: int, threads: int) -> list[Figure]:
 PATTERNS = ("longformer", "bigbird")
 
 
+FEATURES = (16, 64, 256, 1024)
+
+
+def performer_errors() -> list[Figure]:
+    """How far Performer's output is from softmax attention's, |out − exact| / |exact|, over 10 draws of its features.
+
+    Queries and keys are normal, so that scores have the standard deviation that is told; where that is ¼, the error
+    must fall as the features grow.
+    """
+    import torch
+
+    from transpect.core.kernels.performer import mean_error
+
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, HEADS, 512, HEAD_DIM, generator=generator) for _ in range(3))
+    figures: list[Figure] = []
+    for rule, spread in (("full", 0.25), ("causal", 0.25), ("full", 1.0)):
+        before = math.inf
+        scale = math.sqrt(spread)
+        for features in FEATURES:
+            errors = [
+                mean_error(query * scale, key * scale, value, _rule(rule), features=features, seeds=[seed])
+                for seed in range(10)
+            ]
+            name = f"performer, {rule}, scores ± {spread}: error of {features} features"
+            bar = before if spread < 1.0 and before < math.inf else None
+            figures.append(Figure(name, errors, bar, least=False))
+            before = statistics.median(errors)
+    return figures
+
+
 def table(threads: int) -> None:
     """Every way at three lengths, once: milliseconds and MB, forward and backward."""
     lengths = (1024, 4096, 16384)
@@ -319,7 +358,7 @@ def main() -> int:
     if args.one:
         print(json.dumps(measure(Work(*json.loads(args.one)))))
         return 0
-    figures = pairs(args.rounds or (3 if args.quick else 5), args.threads)
+    figures = [*pairs(args.rounds or (3 if args.quick else 5), args.threads), *performer_errors()]
     print("\n".join(figure.line() for figure in figures))
     if not args.quick:
         table(args.threads)
