@@ -1,11 +1,11 @@
 """What each way to compute attention costs over length, beside torch's own with a dense mask, in one run.
 
     python benchmarks/attention.py            # 5 rounds, lengths up to 16,384, and the table of all kernels
-    python benchmarks/attention.py --quick    # 3 rounds and no table: within five minutes
+    python benchmarks/attention.py --quick    # 3 rounds of one call, and no table: within five minutes
 
 One sequence, 4 heads of 64, float32, all cores. Each measurement is a process of its own; what is compared takes turns,
 and a ratio is that of one round, given as the median of all rounds with the lowest and the highest. Time is the median
-of three calls after a first one. Memory is the highest resident size during a call above that before it, when queries,
+of three calls after a first one (`--quick`: one call). Memory is the highest resident size during a call above that before it, when queries,
 keys, values and the gradient of the result are there: what the call itself takes, its own results included. An exponent
 is the slope of the logarithm over that of the length. The last lines say which figures fall short; the exit code is 1
 if any does.
@@ -161,8 +161,8 @@ def _tags(length: int, rule: str) -> Any:
     return Tags.of(dense.position.clone(), is_global=torch.arange(length)[None] < 16)
 
 
-def measure(work: Work) -> dict[str, float]:
-    """Do one piece of work in this process."""
+def measure(work: Work, calls: int) -> dict[str, float]:
+    """Do one piece of work in this process: once for its memory, then ``calls`` times."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -187,7 +187,7 @@ def measure(work: Work) -> dict[str, float]:
     once(call, tensors, upward)
     memory = _memory("VmHWM") - before
     seconds = []
-    for _ in range(3):
+    for _ in range(calls):
         start = perf_counter()
         once(call, tensors, upward)
         seconds.append(perf_counter() - start)
@@ -202,14 +202,14 @@ def _memory(field: str) -> int:
 class Rounds:
     """All measurements, by piece of work: one number a round."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, calls: int) -> None:
+        self.threads, self.calls = threads, calls
         self.taken: dict[Work, list[dict[str, float]]] = {}
 
     def take(self, works: list[Work]) -> None:
         """One round."""
         for work in works:
-            argument = json.dumps([work.way, work.length, work.backward])
+            argument = json.dumps([work.way, work.length, work.backward, self.calls])
             command = [sys.executable, __file__, "--one", argument]
             environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
             done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -260,9 +260,9 @@ class Figure:
         return f"{self.name:72s} {spread:32s} {sign} {self.bar:<6.3g} {verdict}"
 
 
-def pairs(rounds: int, threads: int) -> list[Figure]:
+def pairs(rounds: int, threads: int, calls: int) -> list[Figure]:
     """What is judged."""
-    taken = Rounds(threads)
+    taken = Rounds(threads, calls)
     window = [[Work("window: block_sparse", length, backward) for length in LENGTHS] for backward in (False, True)]
     ours, theirs = window[1][1], Work("window: torch, mask", 8192)
     tiles, naive = Work("causal: flash in tiles", 8192), Work("causal: naive", 8192)
@@ -340,7 +340,7 @@ def table(threads: int) -> None:
             if length > 4096 and any(word in way for word in ("naive", "mask", "torch")):
                 cells.append(f"{'—':>22s}")  # its square would not fit in memory here
                 continue
-            taken = Rounds(threads)
+            taken = Rounds(threads, calls=1)
             taken.take([Work(way, length)])
             (one,) = taken.taken.values()
             cells.append(f"{one[0]['seconds'] * 1e3:9.0f} ms {one[0]['memory'] / 1e6:7.0f} MB")
@@ -356,9 +356,11 @@ def main() -> int:
     options.add_argument("--one", help=argparse.SUPPRESS)
     args = options.parse_args()
     if args.one:
-        print(json.dumps(measure(Work(*json.loads(args.one)))))
+        *work, calls = json.loads(args.one)
+        print(json.dumps(measure(Work(*work), calls)))
         return 0
-    figures = [*pairs(args.rounds or (3 if args.quick else 5), args.threads), *performer_errors()]
+    rounds, calls = (3, 1) if args.quick else (5, 3)
+    figures = [*pairs(args.rounds or rounds, args.threads, calls), *performer_errors()]
     print("\n".join(figure.line() for figure in figures))
     if not args.quick:
         table(args.threads)

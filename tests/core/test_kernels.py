@@ -247,6 +247,23 @@ def test_dropped_weights_are_the_same_backward(name: str) -> None:
     assert torch.autograd.gradcheck(attend, tensors)
 
 
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in ("sdpa", "flash")])
+def test_tiles_drop_weights_of_their_own(name: str) -> None:
+    """A draw that is the same in each tile would pass every test of means."""
+    length = 24
+    query = torch.zeros(1, 1, length, 4)  # all weights are equal
+    eye = torch.eye(length)[None, None]
+    tags = Tags.dense(1, length)
+    kernel = ROWS[name].build(sizes=None)  # type: ignore[arg-type]
+    zero = Given(torch.zeros(1, 1, length, length))
+    kept = kernel.attend(query, query, eye, View(Full(), tags, tags), Scoring(1.0, bias=zero, dropout=0.5))[0, 0] > 0
+    corners = {
+        tuple(kept[i : i + 3, j : j + 2].flatten().tolist())
+        for i, j in itertools.product(range(0, length, 12), repeat=2)
+    }
+    assert len(corners) > 1
+
+
 class Given(Bias):
     """A bias that is there as a whole."""
 
@@ -337,6 +354,20 @@ def test_what_is_hidden_costs_nothing(rule: Visibility, positions: Position) -> 
     short, middle, long = (made_by(BlockSparse(block=8), length, rule, positions) for length in (128, 256, 512))
     assert long.total - middle.total <= 2.15 * (middle.total - short.total)
     assert long.total < made_by(Naive(), 512, rule, positions).total / 2
+
+
+def test_projections_for_global_tokens_cost_what_these_see() -> None:
+    """Those of other tokens are not attended with."""
+
+    def total(global_projections: bool) -> int:
+        rule = Window(9, both_ways=True) | GlobalTokens()
+        net = model(rule, NoPosition(), BlockSparse(block=8), global_projections=global_projections)
+        position = torch.arange(512).expand(2, -1)
+        with Made() as made:
+            net(IDS[:, :1].expand(-1, 512), tags=Tags.of(position, is_global=position < 2)).sum().backward()
+        return made.total
+
+    assert total(True) < 1.4 * total(False)
 
 
 @pytest.mark.parametrize("name", ["sdpa", "sdpa in tiles"])

@@ -24,12 +24,14 @@ from transpect.core import (
 )
 from transpect.core.positions import (
     Alibi,
+    Dims,
     DynamicNTK,
     Learned,
     LinearScaling,
     Llama3Scaling,
     NoPosition,
     Position,
+    RepeatedBlock,
     Rope,
     Sinusoidal,
     T5Buckets,
@@ -347,7 +349,7 @@ def test_a_memory_goes_on_after_padding_and_forgotten_tokens() -> None:
         assert memory.next_position.tolist() == [[3], [5]]
         net(torch.zeros(2, 1, dtype=torch.long), tags=Tags.padded(torch.zeros(2, 1, dtype=torch.bool)), memory=memory)
         assert memory.next_position.tolist() == [[3], [5]]
-    with pytest.raises(ConfigError, match="limit"):
+    with pytest.raises(ConfigError, match="at least 0"):
         SegmentMemory(-1)
 
 
@@ -373,3 +375,17 @@ def test_encoder_and_decoder_use_their_own_bucket_directions() -> None:
     assert encoder.towers["encoder"].stack.positions.both_ways
     assert not decoder.towers["decoder"].stack.positions.both_ways
     assert isinstance(config.decoder.visibility, Causal)
+
+
+@torch.no_grad()
+def test_a_repeated_block_adds_to_what_its_inner_scheme_adds() -> None:
+    tags = Tags.dense(1, 9)
+    scheme = RepeatedBlock(size=2, times=3, above=4, inner=Alibi())
+    repeated, inner = (
+        one.build(Dims(8, 8, 2, 4, 16, looks_ahead=True)).geometry(tags, tags, tags, torch.float64).bias
+        for one in (scheme, Alibi())
+    )
+    assert repeated is not None and inner is not None
+    more = torch.zeros(9, 9, dtype=torch.float64)
+    more[2:8, :2] = math.log(4)  # the first and the last block draw no others
+    assert torch.allclose(repeated.whole, inner.whole + more)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transpect.base.checks import within
 from transpect.core.kernels.base import Exact, Scoring
-from transpect.core.kernels.flash import attend_tiles, cut
+from transpect.core.kernels.flash import attend_tiles, tiles
 from transpect.core.view import View
 
 
@@ -34,7 +34,4 @@ class BlockSparse(Exact, kind="block_sparse"):
         within("BlockSparse.widest", self.widest)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
-        rows = view.plan(self.block, self.block)
-        return attend_tiles(
-            query, key, value, view, scoring, [tile for row in rows for tile in cut(row, self.block, self.widest)]
-        )
+        return attend_tiles(query, key, value, view, scoring, tiles(view, self.block, self.widest))

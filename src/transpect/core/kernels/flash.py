@@ -56,10 +56,7 @@ class Flash(Exact, kind="flash"):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         if self.fused and is_plain(view, scoring):
             return fused(query, key, value, scoring, causal=view.triangle)
-        rows = view.plan(self.block, self.block)
-        return attend_tiles(
-            query, key, value, view, scoring, [tile for row in rows for tile in cut(row, self.block, self.block)]
-        )
+        return attend_tiles(query, key, value, view, scoring, tiles(view, self.block, self.block))
 
 
 def attend_tiles(
@@ -125,6 +122,12 @@ class TiledAttention(torch.autograd.Function):
             add_to(dk, columns, dk_tile)
         grads = (dq.flatten(1, 2), dk, dv)
         return None, None, *(grad.to(query.dtype) for grad in grads), *sums
+
+
+def tiles(view: View, block: int, widest: int) -> list[Tile]:
+    """All tiles of a view, of at most ``widest`` keys; made once, so that layers share their masks too."""
+    rows = view.plan(block, block)
+    return view.once(("tiles", block, widest), lambda: [part for row in rows for part in cut(row, block, widest)])
 
 
 def cut(tile: Tile, block: int, widest: int) -> Iterator[Tile]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transpect.base.checks import within
 from transpect.core.kernels.base import Demands, Exact, Scoring, refused
-from transpect.core.kernels.flash import attend_tiles, cut
+from transpect.core.kernels.flash import attend_tiles, tiles
 from transpect.core.kernels.fused import fused, is_plain
 from transpect.core.view import View
 
@@ -47,9 +47,7 @@ class Sdpa(Exact, kind="sdpa"):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         bias = scoring.bias
         if bias is not None and query.shape[1] * query.shape[2] * key.shape[2] > self.largest_bias:
-            rows = view.plan(self.block, self.block)
-            tiles = [tile for row in rows for tile in cut(row, self.block, self.widest)]
-            return attend_tiles(query, key, value, view, scoring, tiles)
+            return attend_tiles(query, key, value, view, scoring, tiles(view, self.block, self.widest))
         if is_plain(view, scoring):  # every query sees a key: itself, or everything
             return fused(query, key, value, scoring, causal=view.triangle)
         mask = view.opened if bias is None else view.biased(bias.whole)
