@@ -5,10 +5,10 @@
 
 One sequence, 4 heads of 64, float32, all cores. Each measurement is a process of its own; what is compared takes turns,
 and a ratio is that of one round, given as the median of all rounds with the lowest and the highest. Time is the median
-of three calls after a first one (`--quick`: one call). Memory is the highest resident size during a call above that before it, when queries,
-keys, values and the gradient of the result are there: what the call itself takes, its own results included. An exponent
-is the slope of the logarithm over that of the length. The last lines say which figures fall short; the exit code is 1
-if any does.
+of three calls after a first one (`--quick`: one call). Memory is the highest resident size during a call above that
+before it, when queries, keys, values and the gradient of the result are there: what the call itself takes, its own
+results included. An exponent is the slope of the logarithm over that of the length. The last lines say which figures
+fall short; the exit code is 1 if any does.
 """
 
 from __future__ import annotations
