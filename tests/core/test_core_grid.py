@@ -51,6 +51,8 @@ from transpect.core.positions import (
     Llama3Scaling,
     LongRope,
     NoPosition,
+    Position,
+    RepeatedBlock,
     Rope,
     Sinusoidal,
     T5Buckets,
@@ -64,7 +66,7 @@ TOLERANCE = 1e-5
 VOCAB = 23
 LENGTH = 11
 
-POSITIONS = {
+POSITIONS: dict[str, Position] = {
     "none": NoPosition(),
     "sinusoidal": Sinusoidal(),
     "sinusoidal-halves": Sinusoidal(halves=True),
@@ -84,6 +86,7 @@ POSITIONS = {
     "alibi-far": Alibi(bias_max=16.0),
     "t5": T5Buckets(buckets=8, max_distance=6),
     "transformer-xl": TransformerXL(),
+    "repeated-block": RepeatedBlock(size=2, times=2, above=4, inner=Learned()),
 }
 PLACEMENTS = {"post": Post(), "pre": Pre(), "sandwich": Sandwich(), "branch-end": BranchEnd(), "enter": Enter()}
 HEADS = {"mha": (6, 6), "gqa": (6, 2), "mqa": (6, 1)}
@@ -271,6 +274,10 @@ def test_properties(case: Case) -> None:
     if not case.ahead:
         nothing_leaks_back(model, ids, position, full)
         cached_equals_full(model, ids, position, full)
+
+
+def test_every_scheme_has_a_row() -> None:
+    assert {positions.kind for positions in POSITIONS.values()} == set(Position.kinds())
 
 
 def padding_is_invisible(model: Model, ids: Tensor, position: Tensor, full: Tensor) -> None:
