@@ -116,6 +116,8 @@ def test_a_bare_word_is_a_kind_with_its_defaults() -> None:
         ({"name": "x", "shape": {"kind": "disc", "radius": -1}}, "shape", "not be negative"),
         ({"name": "x", "shape": {"kind": "dot", "radius": 1}}, "shape.radius", "has no key 'radius'"),
         ({"name": "x", "shape": 3}, "shape", "name of a kind"),
+        ({"name": "x", "shape": {"disc": 2}}, "shape", "needs the key 'kind' .*'disc'.* one of dot, disc, group"),
+        ({"name": "x", "shape": {}}, "shape", "needs the key 'kind' .*no keys"),
         ({"name": "x", "maybe": {"kind": "group", "members": ["dot", "dott"]}}, "maybe.members.1.kind", "dot"),
         ({"name": "x", "pair": [1]}, "pair", "2 items"),
         ({"name": "x", "pair": 1}, "pair", "a list"),

@@ -248,6 +248,9 @@ def _decode_variant(union: type[Variant], data: Any, path: KeyPath) -> Any:
     if not isinstance(data, dict):
         raise _error(f"{name} must be the name of a kind, or a mapping with `kind`", data, path)
     kinds = {union.kind: union} if union.kind else union.kinds()
+    if not union.kind and "kind" not in data:
+        remedy = f"Set it to one of {', '.join(kinds)}."
+        raise _error(f"{name} needs the key 'kind'", ", ".join(map(str, data)) or "no keys", path, remedy)
     tag = data.get("kind", union.kind)
     if not isinstance(tag, str) or tag not in kinds:
         raise _error(f"{name}.kind must be one of {', '.join(kinds)}", tag, (*path, "kind"), did_you_mean(tag, kinds))
