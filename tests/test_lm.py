@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 import transpect
 from transpect.base.errors import CheckpointError, ConfigError, ContextLengthError, GenerationError, TokenizerError
-from transpect.core import AttentionConfig, Full, MaskedLM, ModelConfig, Naive, StackConfig, Transformer
+from transpect.core import AttentionConfig, Flash, Full, MaskedLM, ModelConfig, Naive, StackConfig, Transformer
 from transpect.core.positions import Rope
 from transpect.data.documents import Document, Listed
 from transpect.data.loader import Batches
@@ -345,6 +345,32 @@ def test_kernel_and_dtype_are_chosen_at_loading(lm: LanguageModel, tmp_path: Pat
     assert naive.generate("小猫", **GREEDY) == lm.generate("小猫", **GREEDY)
     with pytest.raises(ConfigError):
         transpect.load(tmp_path / "lm", dtype="int3")
+
+
+@pytest.mark.parametrize("kernel", [Flash(block=4), {"kind": "flash", "block": 4}], ids=["itself", "as data"])
+def test_a_kernel_is_chosen_with_its_options(lm: LanguageModel, tmp_path: Path, kernel: Any) -> None:
+    lm.save(tmp_path / "lm")
+    flash = transpect.load(tmp_path / "lm", kernel=kernel)
+    assert flash.model.config.last.attention.kernel == Flash(block=4)
+    assert flash.generate("小猫", **GREEDY) == lm.generate("小猫", **GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        ("flahs", "Did you mean 'flash'"),
+        (3, "name of a kind"),
+        ({"block": 4}, "needs the key 'kind'"),
+        ({"kind": "flash", "blok": 4}, "Did you mean 'block'"),
+        ({"kind": "flash", "block": 0}, "at least 1"),
+        ("performer", "another one"),
+    ],
+    ids=str,
+)
+def test_a_kernel_that_is_none_is_refused_by_name(lm: LanguageModel, tmp_path: Path, kernel: Any, message: str) -> None:
+    lm.save(tmp_path / "lm")
+    with pytest.raises(ConfigError, match=message):
+        transpect.load(tmp_path / "lm", kernel=kernel)
 
 
 def test_a_checkpoint_is_replaced_and_what_lies_beside_it_kept(lm: LanguageModel, tmp_path: Path) -> None:

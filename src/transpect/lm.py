@@ -12,7 +12,7 @@ import torch
 from transpect import interop
 from transpect.base.devices import resolve_device
 from transpect.base.errors import ContextLengthError, GenerationError
-from transpect.core import Transformer
+from transpect.core import Kernel, Transformer
 from transpect.decode import (
     Defaults,
     Event,
@@ -38,7 +38,7 @@ def load(
     path: str | Path,
     device: str = "auto",
     dtype: str | None = None,
-    kernel: str | None = None,
+    kernel: Kernel | str | Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
 ) -> LanguageModel:
     """Open a model by its name: a Hugging Face directory, a run directory (its best checkpoint), a GGUF file,
@@ -48,13 +48,14 @@ def load(
         path: see `transpect.interop.locate`.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         dtype: what the weights become, e.g. ``float32`` or ``bfloat16``; None is as they are stored.
-        kernel: how attention is computed; None is the default.
+        kernel: how softmax attention is computed: a kernel, its name, or its name as ``kind`` and its options; None is
+            the default.
         allow_pickle: read pickled weights where there are no others; nothing in them runs.
 
     Raises:
         CheckpointError: no checkpoint there, or a damaged one.
         TokenizerError: no tokenizer there, or a damaged one.
-        ConfigError: an unknown device, dtype or kernel.
+        ConfigError: an unknown device, dtype or kernel, or a kernel that can't compute this model's attention.
     """
     place = interop.locate(path, allow_pickle=allow_pickle)
     model = interop.load_model(

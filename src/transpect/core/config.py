@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -132,14 +132,17 @@ class ModelConfig:
         ]
         return any(isinstance(attention.kernel, Exact) for attention in attentions)
 
-    def computed_by(self, kernel: Kernel | str) -> ModelConfig:
+    def computed_by(self, kernel: Kernel | str | Mapping[str, Any]) -> ModelConfig:
         """A copy of the same function: softmax attention is computed by another kernel, wherever it is; layers whose
         kernel is another function stay as they are.
+
+        Args:
+            kernel: a kernel, its name, or its name as ``kind`` and its options.
 
         Raises:
             ConfigError: a kernel that can't compute it, or is no softmax attention.
         """
-        chosen = from_data(Kernel, kernel, ("kernel",)) if isinstance(kernel, str) else kernel
+        chosen = from_data(Kernel, kernel, ("kernel",))
         if not isinstance(chosen, Exact):
             raise ConfigError(
                 "weights are of the function that they were trained for, and this kernel is another one",

@@ -143,7 +143,7 @@ def load_model(
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
-    kernel: Kernel | str | None = None,
+    kernel: Kernel | str | Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
 ) -> Transformer:
     """The model of a checkpoint, in evaluation mode.
@@ -156,7 +156,8 @@ def load_model(
         path: see `locate`.
         device: where its weights go.
         dtype: what they become; None is as stored.
-        kernel: how softmax attention is computed (a kernel, or its name); None is the default.
+        kernel: how softmax attention is computed (a kernel, its name, or its name as
+            ``kind`` and its options); None is the default.
         allow_pickle: read ``pytorch_model.bin`` where there are no safetensors.
 
     Raises:
