@@ -46,6 +46,7 @@ from transpect.core import (
 from transpect.core.positions import (
     Alibi,
     DynamicNTK,
+    Kerple,
     Learned,
     LinearScaling,
     Llama3Scaling,
@@ -84,6 +85,7 @@ POSITIONS: dict[str, Position] = {
     ),
     "alibi": Alibi(),
     "alibi-far": Alibi(bias_max=16.0),
+    "kerple": Kerple(),
     "t5": T5Buckets(buckets=8, max_distance=6),
     "transformer-xl": TransformerXL(),
     "repeated-block": RepeatedBlock(size=2, times=2, above=4, inner=Learned()),

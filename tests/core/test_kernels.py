@@ -42,6 +42,7 @@ from transpect.core.kernels import Kernel, Scoring
 from transpect.core.positions import (
     Alibi,
     Dims,
+    Kerple,
     Learned,
     NoPosition,
     Position,
@@ -87,6 +88,7 @@ POSITIONS: dict[str, Position] = {
     "learned": Learned(),
     "rope": Rope(),
     "alibi": Alibi(),
+    "kerple": Kerple(),
     "t5": T5Buckets(buckets=8, max_distance=6),
     "t5 a layer": T5Buckets(buckets=8, max_distance=6, per_layer=True),
     "transformer-xl": TransformerXL(),
@@ -298,7 +300,7 @@ class Given(Bias):
         return narrow[0][:, :, rows][..., columns]
 
 
-@pytest.mark.parametrize("positions", ["alibi", "t5", "transformer-xl", "repeated block, alibi"])
+@pytest.mark.parametrize("positions", ["alibi", "kerple", "t5", "transformer-xl", "repeated block, alibi"])
 @pytest.mark.parametrize("tags", [dense, padded])
 def test_any_part_of_a_bias_is_that_part_of_the_whole(positions: str, tags: Callable[[], Tags]) -> None:
     made = tags()

@@ -26,6 +26,7 @@ from transpect.core.positions import (
     Alibi,
     Dims,
     DynamicNTK,
+    Kerple,
     Learned,
     LinearScaling,
     Llama3Scaling,
@@ -39,6 +40,7 @@ from transpect.core.positions import (
     Yarn,
 )
 from transpect.core.positions.alibi import slopes
+from transpect.core.positions.kerple import kerple
 from transpect.core.positions.rope import inverse_frequencies
 from transpect.core.positions.sinusoidal import encoding
 from transpect.core.positions.t5 import bucket
@@ -138,6 +140,30 @@ def test_alibi_bias_max_reaches_the_scores() -> None:
     assert not torch.allclose(near(ids), far(ids), atol=1e-3)
     with pytest.raises(ConfigError, match="bias_max"):
         Alibi(bias_max=0)
+
+
+@pytest.mark.parametrize("distance", [-5, 0, 1, 7, 100_000])
+def test_kerple_formula(distance: int) -> None:
+    r1, r2 = [0.01, 0.5, 2.0], [0.3, 1.0, 0.01]
+    logs = tuple(torch.tensor(r, dtype=torch.float64).log() for r in (r1, r2))
+    bias = kerple(logs, torch.tensor(distance))
+    expected = [-a * math.log(1 + b * abs(distance)) for a, b in zip(r1, r2, strict=True)]
+    assert bias.tolist() == pytest.approx(expected, rel=1e-12)
+    narrow = kerple(tuple(log.bfloat16() for log in logs), torch.tensor(distance))
+    assert narrow.dtype == torch.bfloat16
+    assert narrow.tolist() == pytest.approx(expected, rel=0.03)
+
+
+def test_kerple_starts_as_the_authors_do_and_learns() -> None:
+    net = model(Kerple(), heads=16)
+    module = net.towers["decoder"].stack.positions
+    for log, most in ((module.log_r1, 2.0), (module.log_r2, 1.0)):
+        values = log.detach().exp()
+        assert bool((values >= 0.0099).all()) and bool((values <= most).all())
+        assert float(values.max()) > most / 2 and len(values.unique()) == 16
+    assert torch.equal(module.log_r1, model(Kerple(), heads=16).towers["decoder"].stack.positions.log_r1)
+    net(torch.arange(9)[None]).square().sum().backward()
+    assert all(bool((log.grad != 0).all()) for log in (module.log_r1, module.log_r2))
 
 
 @pytest.mark.parametrize("heads", range(1, 40))

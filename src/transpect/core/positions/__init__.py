@@ -2,6 +2,7 @@
 
 from transpect.core.positions.alibi import Alibi
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores
+from transpect.core.positions.kerple import Kerple
 from transpect.core.positions.learned import Learned
 from transpect.core.positions.longrope import LongRope
 from transpect.core.positions.none import NoPosition
@@ -24,6 +25,7 @@ __all__ = [
     "Dims",
     "DynamicNTK",
     "Geometry",
+    "Kerple",
     "Learned",
     "LinearScaling",
     "Llama3Scaling",
