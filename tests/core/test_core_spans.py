@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from transpect.base.codec import from_data, to_data
 from transpect.core import (
     All,
     AnyOf,
@@ -158,6 +159,26 @@ def bounded(rule: Visibility, query: Tags, key: Tags, sizes: tuple[int, int]) ->
 def test_every_rule_has_a_row() -> None:
     kinds = {kind for kind, rule in Visibility.kinds().items() if rule.__module__.startswith("transpect.")}
     assert {rule.kind for rule in RULES} == kinds
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_what_rules_say_of_themselves_is_so(rule: Visibility) -> None:
+    """A rule that its `probe` does not show in full would be taken for causal, and decoded from a cache."""
+    assert from_data(Visibility, to_data(rule)) == rule
+    for prefix in (False, True):
+        rows = [Tags.of(torch.arange(n)[None], prefix=torch.full((1, n), prefix)) for n in range(1, 40)]
+        assert rule.looks_ahead(prefix=prefix) == any(bool(rule.mask(tags, tags).triu(1).any()) for tags in rows)
+    position = torch.arange(LENGTH).expand(3, -1)
+    alone = rule.mask(Tags.of(position), Tags.of(position))
+    same: list[tuple[bool, Tags]] = [
+        (rule.reads("prefix"), Tags.of(position, prefix=position < 5)),
+        (rule.reads("is_global"), Tags.of(position, is_global=chosen(3, LENGTH, seed=2, of=6))),
+        (rule.reads_length, Tags.of(position, horizon=torch.tensor([LENGTH, LENGTH + 5, LENGTH + 30]))),
+        (not rule.reads_distance_alone, Tags.of(position + 7)),
+    ]
+    for depends, tags in same:
+        assert depends or torch.equal(rule.mask(tags, tags), alone)
+    assert torch.equal(rule.plain().mask(Tags.of(position), Tags.of(position)), alone)
 
 
 @pytest.mark.parametrize("state", STATES)
