@@ -34,9 +34,22 @@ def test_the_nearest_width_is_found(ffn, positions, d_ff) -> None:
     assert with_width(config, width) == found, "nothing else is changed"
 
 
+def test_of_a_mixture_every_expert_has_the_width() -> None:
+    config = override(preset("llama"), [*SIZES, ("ffn", {"kind": "moe", "experts": 3, "ffn": {"kind": "glu"}})])
+    target = count_parameters(with_width(config, 301))
+    assert target - count_parameters(with_width(config, 300)) == 3 * 3 * 3 * 32, "layers, experts, matrices"
+    assert matched(config, target) == with_width(config, 301)
+
+
 def test_where_no_width_does_that_is_told() -> None:
     config = override(preset("gpt2"), SIZES)
     for target in (100, count_parameters(config) // 3):
         with pytest.raises(ConfigError, match=r"some d_ff must bring the total within 0\.5%"):
             matched(config, target)
     assert TOLERANCE == 0.005
+
+
+def test_where_there_is_no_feed_forward_no_width_helps() -> None:
+    config = override(preset("gpt2"), [*SIZES, ("steps", [["self"]])])
+    with pytest.raises(ConfigError, match="some d_ff must bring the total"):
+        matched(config, 2 * count_parameters(config))

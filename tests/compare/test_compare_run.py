@@ -1,6 +1,9 @@
 """The whole way: equal tokens, resuming, several at once, and what is left behind."""
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,6 +13,8 @@ from transpect.compare import parse_comparison, pending, read_results
 from transpect.compare.comparison import Silent, check_equal_tokens, compare
 from transpect.compare.runs import batches_digest, run_task, tasks_of
 from transpect.train import TrainingError
+
+from .conftest import prose
 
 VARIANTS = {
     "rope": {"model.positions": "rope"},
@@ -182,6 +187,48 @@ def test_a_training_that_diverges_is_a_cell_with_its_reason(plan, tmp_path, monk
     assert all(r.error is None for r in outcome.results["rope"])
 
 
+def test_all_seeds_have_one_vocabulary_and_one_text_to_evaluate_on(plain, tmp_path) -> None:
+    # each document has letters of its own and a length of its own, so that it matters which are held out
+    documents = [prose(i, 10 + 9 * i).strip() + "".join(chr(0x4E00 + 20 * i + j) for j in range(i)) for i in range(12)]
+    file = tmp_path / "documents.txt"
+    file.write_text("\n".join(documents), encoding="utf-8")
+    content = plain(variants={"rope": {"model.positions": "rope"}, "alibi": {"model.positions": "alibi"}})
+    content["data"] |= {"train": {"kind": "text", "path": str(file), "by": "line"}, "valid": 0.3}
+    plan = parse_comparison(content, seeds=4)
+    outcome = compare(plan, tmp_path / "out")
+    results = [result for of_variant in outcome.results.values() for result in of_variant]
+    assert len(results) == 8
+    assert len({tuple((n, one.n_rows, one.n_tokens) for n, one in r.lengths.items()) for r in results}) == 1
+    tokenizers = {file.read_bytes() for file in tmp_path.glob("out/runs/*/*/last/tokenizer.json")}
+    assert len(tokenizers) == 1
+    assert len({result.batches for result in results}) == 4, "order and weights are still the seed's"
+    other = parse_comparison(content, [("train.seed", 1)], seeds=3)
+    assert other.trainings[0].key != plan.trainings[0].key, "which holds out something else"
+
+
+def test_where_the_first_process_is_killed_the_others_end(plain, tmp_path) -> None:
+    content = plain(variants={"rope": {"model.positions": "rope"}, "alibi": {"model.positions": "alibi"}})
+    content["train"]["max_steps"] = 10**6
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, pathlib, signal, sys\n"
+        "from transpect.compare.comparison import Silent, compare\n"
+        "from transpect.compare import parse_comparison\n"
+        "class Killing(Silent):\n"
+        "    def advance(self, task, step):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n"
+        "    plan = parse_comparison(json.loads(pathlib.Path(sys.argv[1]).read_text()))\n"
+        "    compare(plan, sys.argv[2], jobs=2, watcher=Killing())\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "plan.json").write_text(json.dumps(content), encoding="utf-8")
+    words = [sys.executable, str(script), str(tmp_path / "plan.json"), str(tmp_path / "out")]
+    # the pipe ends when the last process that holds it does
+    done = subprocess.run(words, capture_output=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
 def test_a_run_directory_of_another_recipe_is_refused(plan, whole, tmp_path) -> None:
     task = tasks_of(plan, whole[0])[0]
     recipe = task.training.recipe
@@ -192,8 +239,8 @@ def test_a_run_directory_of_another_recipe_is_refused(plan, whole, tmp_path) -> 
 
 def test_a_damaged_line_is_named(whole, plan, tmp_path) -> None:
     text = (whole[0] / "results.jsonl").read_text("utf-8")
-    for damage in ("{", '{"variant": 1}', "[]"):
-        (tmp_path / "results.jsonl").write_text(f"{text}{damage}\n", encoding="utf-8")
+    for damage in (b"{", b'{"variant": 1}', b"[]", b"\xff\xfe", text.encode()[:-30]):
+        (tmp_path / "results.jsonl").write_bytes(text.encode() + damage.splitlines()[-1] + b"\n")
         with pytest.raises(DataError, match=r"results\.jsonl:7: not a result"):
             compare(plan, tmp_path)
 

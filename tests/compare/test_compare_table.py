@@ -126,6 +126,14 @@ def test_the_picture_is_svg_with_a_line_for_each_that_has_numbers(plan, tmp_path
     assert ">odd<" not in text
 
 
+@pytest.mark.parametrize("name", ["$\\foo$", "_private", "a, b", "带 ALiBi", "x < y & z", "nolegend", "5 $"])
+def test_the_picture_shows_every_name_as_it_is(plain, tmp_path, name) -> None:
+    plan = parse_comparison(plain(variants={name: {}, "rope": {"model.positions": "rope"}}))
+    draw_figure(tmp_path / "figure.svg", plan, results_of(plan, {name: [2.0, 2.1], "rope": [2.0, 2.2]}))
+    texts = [node.text for node in ET.parse(tmp_path / "figure.svg").iter() if node.tag.endswith("}text")]
+    assert [text for text in texts if text in (name, "rope")] == [name, "rope"]
+
+
 def test_a_measured_step_has_time_and_memory(plan) -> None:
     from transpect.compare.cost import _order, _step
     from transpect.compare.rows import cut_rows

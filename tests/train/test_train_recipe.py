@@ -22,6 +22,7 @@ from transpect.train import (
     parse_recipe,
     recipe_data,
 )
+from transpect.train.job import documents
 
 BASE = """\
 model:
@@ -107,6 +108,7 @@ OVERRIDES: list[tuple[str, str, str, Any]] = [
     ("tokenizer.special_tokens.mask", "<m>", "tokenizer.special_tokens.mask", "<m>"),
     ("data.seq_len", "8", "data.seq_len", 8),
     ("data.valid", "0.5", "data.valid", 0.5),
+    ("data.valid_seed", "3", "data.valid_seed", 3),
     ("data.train.seed", "7", "data.train.seed", 7),
     ("data.objective.separate", "false", "data.objective.separate", False),
     ("train.max_steps", "24", "train.max_steps", 24),
@@ -306,6 +308,18 @@ def test_data_comes_with_a_share_held_out_unless_valid_is_named_too(
 ) -> None:
     file.write_text(BASE.replace("  seq_len: 16", f"  valid: {in_recipe}\n  seq_len: 16"), encoding="utf-8")
     assert load_recipe(file, overrides, files["txt"]).data.valid == expected
+
+
+def test_which_share_is_held_out_is_the_training_s_seed_s_unless_said(file: Path) -> None:
+    recipe = load_recipe(file, [("train.seed", "4")])
+    assert recipe.valid_seed == 4
+    fixed = load_recipe(file, [("train.seed", "4"), ("data.valid_seed", "1")])
+    assert fixed.valid_seed == 1
+    held = [documents(one)[1] for one in (recipe, fixed, load_recipe(file, [("train.seed", "1")]))]
+    assert list(held[0]) != list(held[1])
+    assert list(held[1]) == list(held[2])
+    with pytest.raises(ConfigError, match="valid must be a share"):
+        load_recipe(file, [("data.valid_seed", "1"), ("data.valid", "null")])
 
 
 def test_data_makes_up_for_a_recipe_without_any(file: Path, files: dict[str, Path]) -> None:

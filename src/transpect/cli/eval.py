@@ -92,7 +92,7 @@ def _documents(model: str, data: str | None, recipe: Recipe | None) -> Documents
     if recipe is None or valid is None:
         raise DataError("there must be a text to evaluate on", value=model, remedy="Name it: --data FILE.")
     if isinstance(valid, float):
-        return split(recipe.data.train.documents(), valid, recipe.train.seed)[1]
+        return split(recipe.data.train.documents(), valid, recipe.valid_seed)[1]
     return valid.documents()
 
 

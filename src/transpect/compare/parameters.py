@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig, override
+from transpect.core.moe import Moe
 from transpect.interop.blank import blank
 
 TOLERANCE = 0.005
@@ -28,7 +29,7 @@ def matched(config: ModelConfig, target: int) -> ModelConfig:
         return config
     width = config.last.ffn.width(config.d_model)
     narrow, wide = (count_parameters(with_width(config, d_ff)) for d_ff in (width, width + 1))
-    d_ff = width + round((target - narrow) / (wide - narrow))
+    d_ff = width + round((target - narrow) / (wide - narrow)) if wide != narrow else 0  # no feed-forward, no way
     found = with_width(config, d_ff) if d_ff >= 1 else config
     if d_ff < 1 or not near(count_parameters(found), target):
         raise ConfigError(
@@ -40,8 +41,9 @@ def matched(config: ModelConfig, target: int) -> ModelConfig:
 
 
 def with_width(config: ModelConfig, d_ff: int) -> ModelConfig:
-    """The same model with feed-forwards of another width, in every tower."""
-    return override(config, [("d_ff", d_ff)])
+    """The same model with feed-forwards of another width, in every tower; of a mixture, each expert."""
+    inner = {name: "ffn.ffn" if isinstance(stack.ffn, Moe) else "ffn" for name, stack in config.towers.items()}
+    return override(config, [(f"{name}.{ffn}.d_ff", d_ff) for name, ffn in inner.items()])
 
 
 def near(total: int, target: int) -> bool:

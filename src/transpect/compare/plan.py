@@ -16,10 +16,11 @@ from transpect.base.codec import Data, KeyPath, load_yaml, to_data
 from transpect.base.errors import ConfigError, TranspectError
 from transpect.compare.parameters import count_parameters, matched
 from transpect.compare.rows import Rows, cut_rows, only_trained
-from transpect.compare.spec import Spec, Variant, read_spec, variants_of
+from transpect.compare.spec import EVALUATE, Spec, Variant, read_spec, variants_of
 from transpect.core.config import ModelConfig, override
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
+from transpect.text.tokenizer import Tokenizer
 from transpect.train.job import documents, make_tokenizer
 from transpect.train.reading import parse_recipe
 from transpect.train.recipe import ModelSpec, Recipe, recipe_data
@@ -161,6 +162,8 @@ def parse_comparison(
     for variant in variants:
         if variant.name in failed and _is_bad(variant, variants, failed, named=not axes):
             raise _of_variant(failed[variant.name], variant, file, places, named=not axes)
+        if variant.name in recipes:
+            _check_evaluation(variant, recipes[variant.name].model.config, file, places)
     return _Planner(spec, base, recipes, failed).plan(variants)
 
 
@@ -171,7 +174,7 @@ class _Planner:
         self._spec, self._recipes, self._failed = spec, recipes, failed
         _check_base(base)
         self._tokenizer = make_tokenizer(base.tokenizer, documents(base)[0])
-        self._base = base.resolve(self._tokenizer)
+        self._base = settled(base, self._tokenizer)
         lengths = sorted({1, *spec.lengths})
         self._rows = cut_rows(self._base, self._tokenizer, lengths, spec.tokens)
         self._target: int | None = None
@@ -186,7 +189,7 @@ class _Planner:
         try:
             if variant.name in self._failed:
                 raise self._failed[variant.name]
-            recipe = self._recipes[variant.name].resolve(self._tokenizer)
+            recipe = settled(self._recipes[variant.name], self._tokenizer)
             self._check_equal_data(variant, recipe)
             own = recipe.model.config
             if self._spec.equal is not None and self._target is not None:
@@ -212,7 +215,7 @@ class _Planner:
     ) -> tuple[ModelConfig | None, dict[int, str]]:
         """The config to evaluate, and where it can't be."""
         try:
-            evaluated = override(config, [(key.removeprefix("model."), value) for key, value in variant.evaluate])
+            evaluated = later(variant, config)
             if only_trained(self._spec.lengths):  # then documents may share a row
                 self._base.objective.check(evaluated, self._tokenizer, self._base.seq_len)
                 evaluated = self._base.objective.adapt(evaluated)
@@ -237,6 +240,24 @@ class _Planner:
                     value=mine,
                     remedy=f"Set data.{what} in the recipe, or compare models of one kind.",
                 )
+
+
+def settled(recipe: Recipe, tokenizer: Tokenizer) -> Recipe:
+    """The recipe resolved, with one share of the documents held out whatever seed it is trained with: so that all seeds
+    have one tokenizer and are measured on one text."""
+    full = recipe.resolve(tokenizer)
+    if not isinstance(full.data.valid, float):
+        return full
+    return replace(full, data=replace(full.data, valid_seed=full.valid_seed))
+
+
+def later(variant: Variant, config: ModelConfig) -> ModelConfig:
+    """A model that was trained, as the variant has it for evaluation.
+
+    Raises:
+        ConfigError: it can't be so.
+    """
+    return override(config, [(key.removeprefix("model."), value) for key, value in variant.evaluate])
 
 
 def with_weights(config: ModelConfig, weights: Mapping[str, torch.Tensor]) -> Transformer:
@@ -331,6 +352,17 @@ def _of_variant(
         return error
     error.file, error.path = None, (SECTION, "variants", variant.name, option)
     return _placed(error, file, lines)
+
+
+def _check_evaluation(
+    variant: Variant, config: ModelConfig, file: str | Path | None, lines: Mapping[KeyPath, int]
+) -> None:
+    try:
+        later(variant, config)
+    except TranspectError as error:
+        error.rule = f"variant {variant.name!r}: {error.rule}"
+        error.file, error.path = None, (SECTION, "variants", variant.name, EVALUATE)
+        raise _placed(error, file, lines) from None
 
 
 def _placed(error: TranspectError, file: str | Path | None, lines: Mapping[KeyPath, int]) -> TranspectError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing.synchronize import Event
@@ -15,6 +17,7 @@ from transpect.compare.runs import Task, run_task
 from transpect.train.interrupt import Interruption
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
     from multiprocessing.queues import Queue
 
 POLL = 0.2
@@ -101,8 +104,17 @@ _shared: dict[str, Any] = {}
 
 
 def _enter(stop: Event, said: Queue[tuple[int, int]]) -> None:
+    # killed, the first process stops nobody, and whoever calls it again would train in the same directories
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all of us, and the first process tells the others
     _shared.update(stop=stop, said=said)
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _in_process(number: int, task: Task) -> list[Result] | None:

@@ -115,9 +115,9 @@ def read_results(path: Path) -> list[Result]:
         DataError: a line that is no result, with its number.
     """
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            data: Any = json.loads(line)
+            data: Any = json.loads(line.decode())
             found.append(from_data(Result, data))
         except (ValueError, ConfigError) as error:
             raise DataError(

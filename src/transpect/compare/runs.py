@@ -57,7 +57,7 @@ class Task:
     def recipe(self) -> Recipe:
         """The recipe to train by: with this seed, silent, and evaluated no sooner than at its end."""
         recipe = self.seeded
-        # a share is held out by the seed and must stay so; another text need not be read, for `measure` will
+        # a share must stay held out; another text need not be read, for `measure` will
         valid = recipe.data.valid if isinstance(recipe.data.valid, float) else None
         return replace(recipe, data=replace(recipe.data, valid=valid))
 

@@ -82,7 +82,7 @@ def variants_of(spec: Spec, vary: Iterable[str] = ()) -> tuple[Variant, ...]:
     """The variants of a section, or those of ``--vary``: every combination of the values of its keys.
 
     Raises:
-        ConfigError: fewer than two, two of one name, or a key that may not vary.
+        ConfigError: fewer than two, two of one name, a name that is no line of text, or a key that may not vary.
     """
     axes = [parse_vary(text) for text in vary]
     keys = [key for key, _ in axes]
@@ -107,6 +107,8 @@ def variants_of(spec: Spec, vary: Iterable[str] = ()) -> tuple[Variant, ...]:
             remedy="Give --vary KEY=VALUE,VALUE or a section `compare: {variants: …}` in the recipe.",
         )
     for variant in made:
+        if not variant.name.strip() or len(variant.name.splitlines()) > 1:
+            raise ConfigError("the name of a variant must be a line of text", value=variant.name)
         for key, _ in variant.changes:
             _check_key(key, VARIABLE, ("compare", "variants", variant.name, key))
         for key, _ in variant.evaluate:
@@ -115,7 +117,9 @@ def variants_of(spec: Spec, vary: Iterable[str] = ()) -> tuple[Variant, ...]:
 
 
 def _named(name: str, changes: Mapping[str, Any]) -> Variant:
-    later = changes.get(EVALUATE) or {}
+    later = changes.get(EVALUATE)
+    if later is None:
+        later = {}
     if not isinstance(later, dict):
         raise _fault("evaluate must be a mapping of dotted keys to values", later, name, EVALUATE)
     return Variant(name, _dotted(changes, but=EVALUATE), _dotted(later))

@@ -129,7 +129,7 @@ def documents(recipe: Recipe) -> tuple[Documents, Documents | None]:
     if wanted is None:
         return train, None
     if isinstance(wanted, float):
-        return split(train, wanted, recipe.train.seed)
+        return split(train, wanted, recipe.valid_seed)
     valid = wanted.documents()
     if valid.size is None:
         raise ConfigError(

@@ -104,14 +104,24 @@ class DataSpec:
     Attributes:
         train: the source of training documents.
         valid: the source to evaluate on; a number is that share of the training documents, held out; null is none.
+        valid_seed: by which a share is held out; None is the seed of the training.
         objective: what is predicted; None is what the kind of model is usually trained for.
         seq_len: the longest row, in tokens; None is the model's context.
     """
 
     train: Source
     valid: Source | float | None = 0.05
+    valid_seed: int | None = None
     objective: Objective | None = None
     seq_len: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.valid_seed is not None and not isinstance(self.valid, float):
+            raise ConfigError(
+                "valid_seed chooses which share of the training documents is held out, so valid must be a share",
+                value=None if self.valid is None else self.valid.kind,
+                remedy="Set data.valid to e.g. 0.05, or leave valid_seed out.",
+            )
 
 
 @dataclass(frozen=True)
@@ -207,6 +217,11 @@ class Recipe:
     def seq_len(self) -> int:
         """The row length with its default resolved."""
         return self.model.config.context_length if self.data.seq_len is None else self.data.seq_len
+
+    @property
+    def valid_seed(self) -> int:
+        """The seed of what is held out, with its default resolved."""
+        return self.train.seed if self.data.valid_seed is None else self.data.valid_seed
 
     def resolve(self, tokenizer: Tokenizer) -> Recipe:
         """The same recipe with nothing left open. Resolving twice is resolving once."""
