@@ -290,6 +290,103 @@ def test_tiles_drop_weights_of_their_own(name: str) -> None:
     assert len(corners) > 1
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_under_autocast(positions: str, inside: bool) -> None:
+    """What autocast turns to bfloat16 meets what it leaves in float32, such as queries that positions have turned."""
+
+    def gradients(kernel: Kernel, autocast: bool) -> Tensor:
+        net = model(Window(4), POSITIONS[positions], kernel)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = net(IDS).float().sin().sum()
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+
+    exact = gradients(Naive(), autocast=False)
+    bound = 2.0 * float((gradients(Naive(), autocast=True) - exact).norm())
+    for name, kernel in ROWS.items():
+        ours = gradients(kernel, autocast=True)
+        assert 0.0 < float((ours - exact).norm()) <= bound, name
+
+
+@pytest.mark.parametrize("precise", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("positions", ["t5", "transformer-xl"])
+def test_sums_over_tiles_are_not_in_half_precision(positions: str, precise: torch.dtype) -> None:
+    """A learned bias gets its gradient from every tile; summed in half precision, the more tiles the worse it is."""
+    length, tags = 256, Tags.dense(1, 256)
+
+    def gradient(kernel: Kernel, dtype: torch.dtype) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(precise).to(dtype)
+
+        query, key, value, upward = (drawn(1, 2, length, 8) for _ in range(4))
+        module = POSITIONS[positions].build(Dims(16, 16, 2, 8, length, looks_ahead=False))
+        relation = module.relation()
+        weights = [*module.parameters(), *relation.parameters()]
+        for parameter in weights:
+            parameter.data = 0.3 * drawn(*parameter.shape)
+        turned, bias = relation(query, module.geometry(tags, tags, tags, dtype), 0.3)
+        way = kernel.build(sizes=None)  # type: ignore[arg-type]
+        way.attend(turned, key, value, View(Causal(), tags, tags), Scoring(0.3, bias=bias)).backward(upward)
+        return torch.cat([p.grad.double().flatten() for p in weights if p.grad is not None])
+
+    exact = gradient(Naive(), torch.float64)
+    ours = gradient(Flash(block=4, fused=False), precise)
+    assert float((ours - exact).norm()) <= 1.5 * torch.finfo(precise).eps * float(exact.norm())
+
+
+@pytest.mark.parametrize(
+    "sizes", [(0, 3, 3), (2, 0, 0), (2, 0, 4), (2, 3, 0), (0, 0, 0), (2, 5, 3), (1, 1, 1)], ids=str
+)
+@pytest.mark.parametrize("positions", ["none", "alibi", "t5", "transformer-xl"])
+def test_batches_without_rows_and_rows_without_tokens(positions: str, sizes: tuple[int, int, int]) -> None:
+    rows, queries, keys = sizes
+    start = max(0, keys - queries)
+    known = Tags.dense(rows, queries, start=start), Tags.dense(rows, keys)
+    for (query, key), (name, rule) in itertools.product(
+        (known, tuple(Tags.of(tags.position.clone()) for tags in known)), RULES.items()
+    ):
+        outcomes = []
+        for kernel in (Naive(), *ROWS.values()):
+            generator = torch.Generator().manual_seed(0)
+            q, k, v = (
+                torch.randn(rows, heads, n, 6, generator=generator, dtype=torch.float64).requires_grad_()
+                for heads, n in ((4, queries), (2, keys), (2, keys))
+            )
+            module = POSITIONS[positions].build(Dims(24, 24, 4, 6, 32, looks_ahead=True))
+            relation = module.relation().double()
+            for parameter in (*module.parameters(), *relation.parameters()):
+                torch.nn.init.constant_(parameter, 0.1)
+            turned, bias = relation(q, module.double().geometry(query, key, key, torch.float64), 0.5)
+            way = kernel.build(sizes=None)  # type: ignore[arg-type]
+            out = way.attend(turned, k, v, View(rule, query, key), Scoring(0.5, bias=bias))
+            out.sin().sum().backward()
+            outcomes.append((out.detach(), q.grad, k.grad, v.grad))
+        for ours in outcomes[1:]:
+            for mine, exact in zip(ours, outcomes[0], strict=True):
+                assert mine is not None and exact is not None
+                torch.testing.assert_close(mine, exact, rtol=0, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("kernel", [Naive(), Sdpa()], ids=lambda kernel: kernel.kind)
+def test_a_bias_that_was_made_without_gradients_is_made_again(kernel: Kernel) -> None:
+    """Layers share it; one that is computed first without gradients and then with them must train it."""
+    tags = Tags.dense(1, 6)
+    module = POSITIONS["t5"].build(Dims(8, 8, 2, 4, 8, looks_ahead=False))
+    query, view = torch.randn(1, 2, 6, 4), View(Causal(), tags, tags)
+    way, bias = kernel.build(sizes=None), module.geometry(tags, tags, tags, torch.float32).bias  # type: ignore[arg-type]
+    with torch.no_grad():
+        way.attend(query, query, query, view, Scoring(0.5, bias=bias))
+    way.attend(query, query, query, view, Scoring(0.5, bias=bias)).sin().sum().backward()
+    (table,) = module.parameters()
+    assert table.grad is not None and float(table.grad.abs().max()) > 0
+
+
 class Given(Bias):
     """A bias that is there as a whole."""
 

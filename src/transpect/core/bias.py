@@ -34,10 +34,20 @@ class Bias:
         """The part for some queries and some keys, [B|1, H|1, t, s], from what `narrow` gave."""
         raise AssertionError("abstract")
 
-    @cached_property
+    _whole: Tensor | None = None
+
+    @property
     def whole(self) -> Tensor:
-        """All of it, made once."""
-        return self.tile(self.narrow(self.inputs, EVERY, EVERY), EVERY, EVERY)
+        """All of it, made once (`lacks_gradient`)."""
+        if self._whole is None or lacks_gradient(self._whole, self.inputs):
+            self._whole = self.tile(self.narrow(self.inputs, EVERY, EVERY), EVERY, EVERY)
+        return self._whole
+
+
+def lacks_gradient(made: Tensor, inputs: tuple[Tensor, ...]) -> bool:
+    """Whether it was made under `torch.no_grad` and its gradient is wanted now, as where a layer that was computed so
+    is computed anew in the backward pass: taken as it is, its inputs would silently not be trained."""
+    return torch.is_grad_enabled() and not made.requires_grad and any(x.requires_grad for x in inputs)
 
 
 class Distances:
@@ -59,7 +69,8 @@ class Distances:
         """The smallest and the largest distance that can occur; known without waiting for the device where rows have
         no padding."""
         if self.ahead is not None:
-            return self.ahead - self.key.shape[1] + 1, self.ahead + self.query.shape[1] - 1
+            low = self.ahead - self.key.shape[1] + 1
+            return low, max(self.ahead + self.query.shape[1], low) - 1
         query, key = (int(position.amax()) if position.numel() else 0 for position in (self.query, self.key))
         return -key, query
 
@@ -105,18 +116,23 @@ class DistanceBias(Bias):
     ) -> None:
         self.distances, self.of, self.inputs = distances, of, inputs
 
-    @cached_property
+    _table: Tensor | None = None
+
+    @property
     def table(self) -> Tensor:
-        """[N, H], of the distances from the smallest (`Distances.reach`) to the largest; made once."""
-        low, high = self.distances.reach
-        return self.of(self.inputs, torch.arange(low, high + 1, device=self.distances.query.device))
+        """[N, H], of the distances from the smallest (`Distances.reach`) to the largest; made once
+        (`lacks_gradient`)."""
+        if self._table is None or lacks_gradient(self._table, self.inputs):
+            low, high = self.distances.reach
+            self._table = self.of(self.inputs, torch.arange(low, high + 1, device=self.distances.query.device))
+        return self._table
 
     def tile(self, narrow: tuple[Tensor, ...], rows: slice, columns: Columns) -> Tensor:
         span = self.distances.span(rows, columns)
         if span is None:
             return self.of(narrow, self.distances.tile(rows, columns)).movedim(-1, 1).contiguous()
         values = self.of(narrow, descending(*span, self.distances.query.device))  # [t+s−1, H]
-        queries = self.distances.query[0, rows].shape[0]
+        queries = self.distances.query[:, rows].shape[1]
         return skewed(values.t()[None, :, None].expand(-1, -1, queries, -1), queries)
 
 
@@ -133,7 +149,8 @@ class QueryBias(Bias):
 
     def __init__(self, distances: Distances, query: Tensor, relative: Tensor, low: int, scale: float) -> None:
         self.distances, self.low, self.scale = distances, low, scale
-        self.inputs = (query, relative)
+        common = torch.promote_types(query.dtype, relative.dtype)  # autocast makes one of lower precision
+        self.inputs = (query.to(common), relative.to(common))
 
     def narrow(self, inputs: tuple[Tensor, ...], rows: slice, columns: Columns) -> tuple[Tensor, ...]:
         query, relative = inputs

@@ -160,7 +160,8 @@ class RandomBlocks(Visibility, kind="random_blocks"):
 
     def _drawn(self, last: Tensor, *used: Tensor) -> tuple[Tensor, Tensor]:
         """[R, N, N] as `draws`, with N above every block used; and [N], which of the R is for which last block."""
-        n_blocks = int(torch.stack([last.amax(), *(block.amax() for block in used)]).amax()) + 1
+        present = [block.amax() for block in (last, *used) if block.numel()]
+        n_blocks = int(torch.stack(present).amax()) + 1 if present else 1
         if recording():  # in which what is kept would be a part of the graph
             return self.draws(n_blocks, last), _places(last, n_blocks)
         return _kept_draws(self, n_blocks, tuple(sorted(set(last.tolist()))), last.device)
@@ -181,7 +182,7 @@ def _kept_draws(
     rule: RandomBlocks, n_blocks: int, last: tuple[int, ...], device: torch.device
 ) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False):  # training may use it later
-        lasts = torch.tensor(last, device=device)
+        lasts = torch.tensor(last, dtype=torch.int64, device=device)
         return rule.draws(n_blocks, lasts), _places(lasts, n_blocks)
 
 

@@ -89,7 +89,7 @@ class View:
     def apart(self) -> tuple[Visibility, Tags, Tags]:
         """The rule and the tags from which parts are computed: rows that are known to be alike are one."""
         query, key = self.query, self.key
-        known = query.start is not None and key.start is not None
+        known = query.start is not None and key.start is not None and len(key.position) > 0
         if not known or (self.rule.reads_length and bool((key.horizon != key.horizon[:1]).any())):
             return self.rule, query, key
         first = torch.zeros(1, dtype=torch.int64, device=key.position.device)

@@ -9,11 +9,13 @@ a larger one turns up (Milakov and Gimelshein 2018, online softmax):
     top' = max(top, max_s score)          w = exp(score − top')          fade = exp(top − top')
     total ← fade · total + Σ_s w          out ← fade · out + w v
 
-and in the end ``out / total`` is the attention, ``lse = top + log total`` all that is kept of its weights. The backward
-pass makes each tile anew from it (appendix B.4):
+and in the end ``out / total`` is the attention, ``lse = top + log total`` all that is kept of its weights. (The paper
+goes through the keys outside and the queries inside, and divides at each step; to go through the keys of one run of
+queries, divide once and keep ``lse`` alone is FlashAttention-2, Dao 2023, §3.1.) The backward pass makes each tile anew
+from it (appendix B.4):
 
     p = exp(score − lse)     d(score) = p ⊙ (do vᵀ − Σ_e do ⊙ out)
-    dv += pᵀ do              dq += d(score) k              dk += d(score)ᵀ q
+    dv += pᵀ do              dq += scale · d(score) k      dk += scale · d(score)ᵀ q
 
 Memory grows with T + S, not with T·S. Which tiles there are is the plan of the rule of visibility: hidden ones are left
 out. `block_sparse` is the same algorithm with tiles as wide as what a row of blocks sees.
@@ -31,6 +33,7 @@ from torch.autograd.function import once_differentiable
 
 from transpect.base.checks import within
 from transpect.core.context import Columns
+from transpect.core.kernels.autocast import as_it_is, lowered
 from transpect.core.kernels.base import Exact, Scoring
 from transpect.core.kernels.fused import fused, is_plain
 from transpect.core.kernels.tiles import TileScores, add_to, exponential_, fold, product, wide_dtype
@@ -66,7 +69,9 @@ def attend_tiles(
     seed = int(torch.randint(2**62, ())) if scoring.dropout else 0
     scores = TileScores(view, scoring, seed)
     inputs = () if scoring.bias is None else scoring.bias.inputs
-    out: Tensor = TiledAttention.apply(scores, tiles, query, key, value, *inputs)  # type: ignore[no-untyped-call]
+    query, key, value = lowered(query, key, value)
+    with as_it_is(query.device):
+        out: Tensor = TiledAttention.apply(scores, tiles, query, key, value, *inputs)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -107,21 +112,22 @@ class TiledAttention(torch.autograd.Function):
         q, do = fold(query, key), fold(grad_out, key)
         dq = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
         dk, dv = (torch.zeros(x.shape, dtype=lse.dtype, device=x.device) for x in (key, value))
-        sums = tuple(torch.zeros_like(x) for x in inputs)
-        for number, tile in enumerate(ctx.tiles):
-            rows, columns = tile.rows, tile.columns
-            q_tile, do_tile, k_tile = q[..., rows, :], do[..., rows, :], key[:, :, columns]
-            shift = (do_tile.to(lse.dtype) * out[..., rows, :]).sum(-1, keepdim=True)  # Σ_e do ⊙ out
-            p = exponential_(scores.of(q_tile, k_tile, inputs, tile).sub_(lse[..., rows, None]))
-            kept = scores.dropped(p, number).to(value.dtype)
-            add_to(dv, columns, kept.flatten(2, 3).mT @ do_tile.flatten(2, 3))
-            dp = scores.dropped(product(do_tile, value[:, :, columns].mT).to(p.dtype), number)
-            ds = p.mul_(dp.sub_(shift))
-            dq_tile, dk_tile = scores.backward(ds, q_tile, k_tile, inputs, sums, tile)
-            dq[..., rows, :] += dq_tile
-            add_to(dk, columns, dk_tile)
-        grads = (dq.flatten(1, 2), dk, dv)
-        return None, None, *(grad.to(query.dtype) for grad in grads), *sums
+        sums = tuple(torch.zeros_like(x, dtype=wide_dtype(x)) for x in inputs)
+        with as_it_is(query.device):
+            for number, tile in enumerate(ctx.tiles):
+                rows, columns = tile.rows, tile.columns
+                q_tile, do_tile, k_tile = q[..., rows, :], do[..., rows, :], key[:, :, columns]
+                shift = (do_tile.to(lse.dtype) * out[..., rows, :]).sum(-1, keepdim=True)  # Σ_e do ⊙ out
+                p = exponential_(scores.of(q_tile, k_tile, inputs, tile).sub_(lse[..., rows, None]))
+                kept = scores.dropped(p, number).to(value.dtype)
+                add_to(dv, columns, kept.flatten(2, 3).mT @ do_tile.flatten(2, 3))
+                dp = scores.dropped(product(do_tile, value[:, :, columns].mT).to(p.dtype), number)
+                ds = p.mul_(dp.sub_(shift))
+                dq_tile, dk_tile = scores.backward(ds, q_tile, k_tile, inputs, sums, tile)
+                dq[..., rows, :] += dq_tile
+                add_to(dk, columns, dk_tile)
+        grads = (dq.flatten(1, 2), dk, dv, *sums)
+        return None, None, *(grad.to(x.dtype) for grad, x in zip(grads, (query, key, value, *inputs), strict=True))
 
 
 def tiles(view: View, block: int, widest: int) -> list[Tile]:

@@ -5,15 +5,14 @@ Axes: B batch, T query, S key, H heads, K key-value heads, E head, m features.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from transpect.base.errors import MaskError
 from transpect.core.context import NO_CARRY, Carry, Tags
+from transpect.core.kernels.autocast import as_it_is
 from transpect.core.kernels.base import Demands, Kernel, Scoring, Sizes, refused
 from transpect.core.kernels.sums import Sums, causal, everything
 from transpect.core.recording import recording
@@ -90,17 +89,11 @@ class SumsWay(nn.Module):
         attend = everything if view.rule == Full() else causal
         if attend is causal:
             check_order(view.key)
-        with _as_it_is(query.device):
+        with as_it_is(query.device):  # autocast would have the sums in half precision
             out, sums = attend(self, self.scaled(query, scale), self.scaled(key, scale), value, hidden, past)
         carry.keep(tuple(sums))
         out = out.to(query.dtype)
         return out if tags.start is not None else out.masked_fill(tags.position[:, None, :, None] < 0, 0.0)
-
-
-def _as_it_is(device: torch.device) -> AbstractContextManager[object]:
-    """Without autocast, which would have the sums in half precision; some devices know none."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def check_order(key: Tags) -> None:

@@ -82,7 +82,10 @@ class TileScores:
         bias = self.scoring.bias
         assert bias is not None
         with torch.enable_grad():
-            narrow = tuple(x.detach().requires_grad_() for x in bias.narrow(inputs, tile.rows, tile.columns))
+            # as precise as the sums: those of many tiles would stand still in half precision
+            narrow = tuple(
+                x.detach().to(wide_dtype(x)).requires_grad_() for x in bias.narrow(inputs, tile.rows, tile.columns)
+            )
             part = bias.tile(narrow, tile.rows, tile.columns)
         upward = grad.flatten(1, 2).to(part.dtype).sum_to_size(part.shape)  # [B|1, H|1, t, s]
         totals = bias.narrow(sums, tile.rows, tile.columns)
