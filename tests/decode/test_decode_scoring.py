@@ -114,6 +114,8 @@ def test_measures() -> None:
     assert score.perplexity == pytest.approx(0.125**-0.5)
     assert score.bits_per_char == pytest.approx(0.5)
     assert math.isnan(Score((), 0).perplexity)
+    assert Score((-1e4,), 1).perplexity == math.inf
+    assert math.isnan(Score((math.nan,), 1).perplexity)
     assert math.isnan(Score((), 0).bits_per_char)
 
 

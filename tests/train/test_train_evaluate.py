@@ -141,6 +141,30 @@ def test_packed_documents_are_as_good_as_alone(separate: bool, job: Callable[[st
     assert (packed.total_nats == pytest.approx(alone.total_nats, rel=1e-6)) == separate
 
 
+DYNAMIC = {"kind": "rope", "scaling": {"kind": "dynamic", "factor": 2, "original_length": 4}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"kernel": "linear"}, {"kernel": "performer"}, {"positions": DYNAMIC}],
+    ids=["linear", "performer", "dynamic"],
+)
+def test_where_documents_can_t_be_kept_apart_each_has_a_row(
+    changes: dict[str, object], job: Callable[[str], Job]
+) -> None:
+    built = job("causal")
+    config = override(built.config, {"positions": "rope", "attention.dropout": 0, **changes}.items())
+    model = Transformer(config).eval()
+    documents = Listed([Document(text) for text in ("ab a", "b", "cats eat", "the fish")])
+    alone = evaluate_documents(model, built.tokenizer, documents, objective=Causal(pack=False))
+    assert evaluate_documents(model, built.tokenizer, documents).total_nats == alone.total_nats
+    objective = Causal()
+    with pytest.raises(ConfigError) as told:
+        objective.check(config, built.tokenizer, 8)
+    assert "documents that share" in told.value.rule
+    assert "data.objective.pack: false" in str(told.value.remedy)
+
+
 def test_an_adapted_model_has_the_same_storage(job: Callable[[str], Job]) -> None:
     model = Transformer(job("causal").config)
     twin = adapted(model, Causal())

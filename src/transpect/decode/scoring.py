@@ -58,7 +58,10 @@ class Score:
     @property
     def perplexity(self) -> float:
         """exp(−ln P / tokens); NaN where there are none."""
-        return math.exp(-self.logprob / self.n_tokens) if self.n_tokens else math.nan
+        if not self.n_tokens:
+            return math.nan
+        loss = -self.logprob / self.n_tokens
+        return math.inf if loss > 700.0 else math.exp(loss)  # beyond what a float can hold
 
     @property
     def bits_per_char(self) -> float:

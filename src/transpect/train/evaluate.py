@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from transpect.base.errors import ConfigError, DataError
+from transpect.core.config import ModelConfig
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.data.documents import Documents
@@ -131,7 +132,7 @@ def evaluate_documents(
     Args:
         documents: of a source, ``source.documents()``.
         objective: None is next-token prediction for a decoder, masked tokens for an encoder, sequence to sequence for
-            an encoder–decoder.
+            an encoder–decoder; each document has a row of its own where a model can't keep several apart in one.
         batch_size: rows at a time; None is 16, or 1 where rows go on from batch to batch.
         seq_len: the longest row; None is the model's context.
         memory: read a text in segments of ``seq_len``, with a memory of so many tokens before each (`Recurrent`); None
@@ -143,7 +144,7 @@ def evaluate_documents(
     """
     check_head(model)
     length = model.config.context_length if seq_len is None else seq_len
-    chosen = OBJECTIVES[model.config.kind]() if objective is None else objective
+    chosen = _usual(model.config) if objective is None else objective
     chosen = chosen if memory is None else remembering(chosen, memory)
     try:
         chosen.check(model.config, tokenizer, length)
@@ -176,6 +177,17 @@ def remembering(objective: Objective, memory: int) -> Recurrent:
         value=f"objective {objective.kind}",
         remedy="Leave the memory out.",
     )
+
+
+def _usual(config: ModelConfig) -> Objective:
+    """Of `OBJECTIVES`; the rows of documents alone and of documents together give the same loss."""
+    usual = OBJECTIVES[config.kind]()
+    try:
+        usual.check_sharing(config)
+    except ConfigError:
+        assert isinstance(usual, Causal)
+        return replace(usual, pack=False)
+    return usual
 
 
 def _remedy(model: Transformer, tokenizer: Tokenizer, length: int) -> str:

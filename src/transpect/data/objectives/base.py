@@ -105,8 +105,8 @@ class Objective(Variant):
 
         Raises:
             ConfigError: another kind of model, a head that predicts no tokens, a vocabulary smaller than the
-                tokenizer's, a context shorter than ``seq_len``, positions under which packed documents feel each
-                other or a memory can't go on, or what `build` refuses.
+                tokenizer's, a context shorter than ``seq_len``, packed documents that would feel each other,
+                positions with which a memory can't go on, or what `build` refuses.
         """
         needs = self.needs
         if config.kind != needs.model:
@@ -139,16 +139,37 @@ class Objective(Variant):
                 value=seq_len,
                 remedy="Lower data.seq_len, or raise model.context_length.",
             )
-        if self.separates and config.last.reads_length:
+        self.check_sharing(config)
+        if self.remembers is not None:
+            check_memory(config)
+        self.build(tokenizer, seq_len)
+
+    @final
+    def check_sharing(self, config: ModelConfig) -> None:
+        """Refuse a model for which documents that share a row can't be kept apart.
+
+        Raises:
+            ConfigError: positions or visibility that depend on the length of a row, or a kernel that can't hide one
+                document from another.
+        """
+        if not self.separates:
+            return
+        if config.last.reads_length:
             raise ConfigError(
                 "positions or visibility that depend on a sequence's length take a row for one sequence, so documents "
                 "that share one would feel each other",
                 value=f"positions {config.last.positions.kind}, visibility {config.last.visibility.kind}",
                 remedy="Set data.objective.pack: false, or choose others, e.g. the RoPE scaling yarn.",
             )
-        if self.remembers is not None:
-            check_memory(config)
-        self.build(tokenizer, seq_len)
+        try:
+            self.adapt(config)
+        except ConfigError as error:
+            alone = "pack" if self.remembers is None else "separate"
+            raise ConfigError(
+                f"documents that share a row must not see each other, which this model can't hide: {error.rule}",
+                value=error.value,
+                remedy=f"Set data.objective.{alone}: false, or choose another kernel.",
+            ) from error
 
     @final
     def _check_tokenizer(self, tokenizer: Tokenizer, seq_len: int, least: int) -> None:
