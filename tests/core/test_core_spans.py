@@ -99,6 +99,14 @@ def disorder() -> Tags:
     return Tags.of(position, segment=segment, prefix=chosen(3, LENGTH, seed=6), is_global=chosen(3, LENGTH, seed=7))
 
 
+def far_segments() -> Tags:
+    """Numbers of documents at both ends of what 64 bits hold."""
+    ends = torch.iinfo(torch.int64)
+    of = torch.tensor([ends.min, ends.max, 0, ends.max - 1])
+    tags = padded((0, 4, 17), (0, 5, 0), 8)
+    return replace(tags, segment=of[torch.arange(LENGTH) // 6].repeat(3, 1))
+
+
 def cached(tags: Tags, done: int) -> tuple[Tags, Tags]:
     return tags.columns(slice(done, None)), tags
 
@@ -122,6 +130,7 @@ STATES = {
     "horizon ahead": 2 * (replace(padded((0, 4, 0), (0, 0, 9), 4), horizon=torch.tensor([31, 17, 40])),),
     "horizon ahead, dense": cached(replace(Tags.dense(3, LENGTH), horizon=torch.tensor([31, 11, 40])), 4),
     "one token": 2 * (Tags.dense(3, 1),),
+    "far segments": 2 * (far_segments(),),
 }
 PAIRS = [combine((a, b)) for combine in (All, AnyOf) for a, b in itertools.product(RULES, RULES)]
 DEEP = [

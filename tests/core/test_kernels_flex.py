@@ -300,6 +300,16 @@ def test_what_it_can_not_do_is_refused_when_a_model_is_described(changes: dict[s
         stack(**changes)
 
 
+@pytest.mark.parametrize(("rows", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0), (0, 0, 0)])
+def test_batches_without_rows_and_rows_without_tokens(rows: int, queries: int, keys: int) -> None:
+    """Compiled or not: there is nothing to compile for."""
+    query, key = Tags.dense(rows, queries), Tags.dense(rows, keys)
+    q, k = torch.zeros(rows, 4, queries, 8), torch.zeros(rows, 2, keys, 8)
+    for kernel in (Flex(), Flex(compiled=False)):
+        out = kernel.attend(q, k, k[..., :6], View(Causal(), query, key), Scoring(0.5))
+        assert torch.equal(out, torch.zeros(rows, 4, queries, 6))
+
+
 def test_blocks_of_a_compiled_kernel_are_whole_tiles() -> None:
     for block in (0, -128):
         with pytest.raises(ConfigError, match="block"):

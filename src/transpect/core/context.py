@@ -125,7 +125,11 @@ class Tags:
         if self.start is not None:
             return self.start + self.shape[1]
         real = self.position >= 0
-        first = self.segment.masked_fill(~real, 2**62).amin(-1, keepdim=True) if self.shape[1] else self.segment
+        first = (
+            self.segment.masked_fill(~real, torch.iinfo(torch.int64).max).amin(-1, keepdim=True)
+            if self.shape[1]
+            else self.segment
+        )
         if bool((real & (self.segment != first)).any()):
             raise MaskError(
                 "a row of several packed documents has no single next position",

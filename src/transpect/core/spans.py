@@ -8,13 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from transpect.core.context import Tags
 
 FAR = 2**61
-"""Beyond every position and segment; differences of two such numbers still fit into 64 bits."""
+"""Beyond every position; differences of two such numbers still fit into 64 bits."""
+
+NUMBERS = torch.iinfo(torch.int64)
+"""What a segment may be: any of these, so that nothing lies beyond."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,8 @@ class Spans:
         real = tags.position >= 0
         hidden = _runs(~real, size, fill=True)  # [B, N, size]
         prefix, is_global = (_runs(tag & real, size, fill=False) for tag in (tags.prefix, tags.is_global))
-        first, last = _range(tags.position, hidden, -1)
-        segment_low, segment_high = _range(tags.segment, hidden, -FAR)
+        first, last = _range(tags.position, hidden, FAR, -1)
+        segment_low, segment_high = _range(tags.segment, hidden, NUMBERS.max, NUMBERS.min)
         return cls(
             first=first,
             last=last,
@@ -82,9 +86,9 @@ def gaps(query: Range, key: Range) -> Range:
     return query[0][:, :, None] - key[1][:, None, :], query[1][:, :, None] - key[0][:, None, :]
 
 
-def _range(tag: Tensor, hidden: Tensor, below: int) -> Range:
+def _range(tag: Tensor, hidden: Tensor, above: int, below: int) -> Range:
     runs = _runs(tag, hidden.shape[-1], fill=0)
-    return runs.masked_fill(hidden, FAR).amin(-1), runs.masked_fill(hidden, below).amax(-1)
+    return runs.masked_fill(hidden, above).amin(-1), runs.masked_fill(hidden, below).amax(-1)
 
 
 def _runs(tag: Tensor, size: int, *, fill: float) -> Tensor:

@@ -220,8 +220,11 @@ class SameSegment(Visibility, kind="same_segment"):
         return query.segment == key.segment
 
     def bounds(self, query: Spans, key: Spans) -> tuple[Tensor, Tensor]:
-        least, most = gaps((query.segment_low, query.segment_high), (key.segment_low, key.segment_high))
-        return (least <= 0) & (most >= 0), (least == 0) & (most == 0)
+        # compared, not subtracted: a number of a document may be any of 64 bits, such as a hash
+        q_low, q_high = query.segment_low[:, :, None], query.segment_high[:, :, None]
+        k_low, k_high = key.segment_low[:, None, :], key.segment_high[:, None, :]
+        some = (q_low <= k_high) & (k_low <= q_high)
+        return some, some & (q_low == q_high) & (k_low == k_high)
 
     def plain(self) -> Visibility:
         return Full()

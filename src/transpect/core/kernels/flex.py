@@ -18,6 +18,7 @@ from transpect.base.checks import within
 from transpect.base.errors import ConfigError
 from transpect.core.bias import DistanceBias
 from transpect.core.kernels.base import Demands, Exact, Scoring, refused
+from transpect.core.kernels.flash import attend_tiles
 from transpect.core.plan import visible_blocks
 from transpect.core.view import View
 
@@ -85,6 +86,8 @@ class Flex(Exact, kind="flex"):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         self._check_call(query, key, value, scoring)
+        if not query.numel() or not key.numel():  # torch asks its predicates about a first token
+            return attend_tiles(query, key, value, view, scoring, [])
         if not torch.is_grad_enabled():  # torch asks what a tensor requires even where nothing is recorded
             query, key, value = query.detach(), key.detach(), value.detach()
         mask = view.once(("flex", self.block), lambda: block_mask(view, self.block))
