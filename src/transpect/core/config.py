@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from transpect.core.embeddings import EmbeddingConfig
 from transpect.core.heads import CausalLM, Head
 from transpect.core.initialization import Initialization, NormalInit
 from transpect.core.kernels import Exact, Kernel
-from transpect.core.stack_config import OtherLayers, StackConfig
+from transpect.core.stack_config import StackConfig
 
 MOST_NUMBERS = 2**40
 """The most that one tensor may hold: 4 TiB in float32."""
@@ -105,23 +105,17 @@ class ModelConfig:
         """``encoder``, ``decoder`` or ``encoder-decoder``."""
         return "-".join(self.towers)
 
-    def with_kernel(self, kernel: Kernel | str) -> ModelConfig:
-        """A copy whose attention is computed by another kernel, in every layer."""
-        places = [
-            f"{tower}.{name}.kernel"
-            for tower, stack in self.towers.items()
-            for name in ("attention", *(["cross"] if stack.cross is not None else []))
-        ]
-        changed = override(self, [(place, kernel) for place in places])
-        chosen = changed.last.attention.kernel
+    def with_kernel(self, kernel: Kernel | str | Mapping[str, Any]) -> ModelConfig:
+        """A copy whose attention is computed by another kernel, in every layer.
 
-        def other(kind: OtherLayers) -> OtherLayers:
-            return kind if kind.attention is None else replace(kind, attention=replace(kind.attention, kernel=chosen))
+        Args:
+            kernel: a kernel, its name, or its name as ``kind`` and its options.
 
-        stacks: dict[str, Any] = {
-            name: replace(stack, others=tuple(map(other, stack.others))) for name, stack in changed.towers.items()
-        }
-        return replace(changed, **stacks)
+        Raises:
+            ConfigError: no kernel, or one that can't do what a layer asks for.
+        """
+        chosen = from_data(Kernel, kernel, ("kernel",))
+        return self._map_attention(lambda attention: replace(attention, kernel=chosen))
 
     @property
     def has_softmax(self) -> bool:
@@ -150,18 +144,22 @@ class ModelConfig:
                 remedy="Choose it in the config of a new model.",
             )
 
-        def changed(attention: AttentionConfig) -> AttentionConfig:
-            return replace(attention, kernel=chosen) if isinstance(attention.kernel, Exact) else attention
+        return self._map_attention(
+            lambda attention: replace(attention, kernel=chosen) if isinstance(attention.kernel, Exact) else attention
+        )
+
+    def _map_attention(self, change: Callable[[AttentionConfig], AttentionConfig]) -> ModelConfig:
+        """A copy with the attention of every layer, self and cross, changed."""
+
+        def changed(attention: AttentionConfig | None) -> AttentionConfig | None:
+            return None if attention is None else change(attention)
 
         stacks: dict[str, Any] = {
             name: replace(
                 stack,
-                attention=changed(stack.attention),
-                cross=None if stack.cross is None else changed(stack.cross),
-                others=tuple(
-                    other if other.attention is None else replace(other, attention=changed(other.attention))
-                    for other in stack.others
-                ),
+                attention=change(stack.attention),
+                cross=changed(stack.cross),
+                others=tuple(replace(other, attention=changed(other.attention)) for other in stack.others),
             )
             for name, stack in self.towers.items()
         }

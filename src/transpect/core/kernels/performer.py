@@ -132,15 +132,19 @@ def orthogonal_features(features: int, head_dim: int, generator: torch.Generator
 
 def draw_features(model: torch.nn.Module, step: int = 0) -> None:
     """Draw the features of all layers anew, those of update ``step``; layers are numbered as modules are."""
-    for layer, way in enumerate(way for way in model.modules() if isinstance(way, PerformerWay)):
+    for layer, way in _numbered(model):
         way.draw(layer, step)
 
 
 def redraw_features(model: torch.nn.Module, step: int) -> None:
     """As `draw_features` for the layers whose draw changes with update ``step``."""
-    for layer, way in enumerate(way for way in model.modules() if isinstance(way, PerformerWay)):
+    for layer, way in _numbered(model):
         if way.config.redraw is not None and step % way.config.redraw == 0:
             way.draw(layer, step)
+
+
+def _numbered(model: torch.nn.Module) -> Iterable[tuple[int, PerformerWay]]:
+    return enumerate(module for module in model.modules() if isinstance(module, PerformerWay))
 
 
 def _mixed(*numbers: int) -> int:
