@@ -61,5 +61,15 @@ class Recent:
             return None
         if isinstance(fresh, int) or self._next is None:
             return fresh
-        # a row may bring nothing but padding, and its last real token may no longer be remembered
-        return torch.maximum(fresh, fresh * 0 + self._next)
+        return later(fresh, self._next)  # the last real token of a row may no longer be remembered
+
+
+def later(fresh: Tensor, before: Tensor | int) -> Tensor:
+    """The next position of each row [B, 1], where a row may have brought nothing but padding."""
+    return torch.maximum(fresh, fresh * 0 + before)
+
+
+def alike(position: Tensor) -> Tensor | int:
+    """The next position of each row [B, 1]: a number where it is the same in all rows."""
+    same = len(position) > 0 and bool((position == position[0]).all())
+    return int(position[0]) if same else position

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transpect.cache.dense import unpadded
-from transpect.cache.recent import Recent
+from transpect.cache.recent import Recent, alike
 from transpect.core.context import NO_CARRY, Carry
 
 
@@ -43,8 +43,8 @@ class SlidingCache(Recent):
         """Note where rows are alike again; padding goes by itself."""
         if self._tags is not None:
             self._tags = unpadded(self._tags)
-        if isinstance(self._next, Tensor) and len(self._next) and bool((self._next == self._next[0]).all()):
-            self._next = int(self._next[0])
+        if isinstance(self._next, Tensor):
+            self._next = alike(self._next)
 
     def select(self, rows: Tensor) -> None:
         """Keep the rows ``rows`` [B'] of the batch, in that order; a row may be chosen more than once or not at all."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError, MaskError
+from transpect.cache.recent import alike, later
 from transpect.cache.source import SourceKeys
 from transpect.core.context import Carry, Tags
 from transpect.core.recording import recording
@@ -49,8 +49,7 @@ class SumsCache:
         if not recording() and self._precedes(tags):
             raise MaskError("a cache of sums goes on behind what it holds: a token's position must not be before that")
         fresh = tags.after()
-        # a row may bring nothing but padding
-        self._next = fresh if isinstance(fresh, int) else torch.maximum(fresh, fresh * 0 + self._next)
+        self._next = fresh if isinstance(fresh, int) else later(fresh, self._next)
         self._length += tags.shape[1]
         return tags
 
@@ -92,8 +91,8 @@ class SumsCache:
 
     def compact(self) -> None:
         """Note where all rows have the same position again; there are no columns to forget."""
-        if isinstance(self._next, Tensor) and len(self._next) and bool((self._next == self._next[0]).all()):
-            self._next = int(self._next[0])
+        if isinstance(self._next, Tensor):
+            self._next = alike(self._next)
 
     def select(self, rows: Tensor) -> None:
         """Keep the rows ``rows`` [B'] of the batch, in that order; a row may be chosen more than once or not at all."""
