@@ -42,13 +42,13 @@ def test_over_all_tokens_and_over_the_last_part(plain, objective, positions, bat
 
 
 def test_the_head_in_pieces_gives_the_same(plain, monkeypatch) -> None:
-    from transpect.compare import measure as module
+    from transpect.train import loss
 
     content = plain()
     del content["compare"]
     job = build(parse_recipe(content))
     rows = cut_rows(job.recipe, job.tokenizer, [2])[2]
     whole = measure(job.model, rows, batch_size=8)
-    monkeypatch.setattr(module, "LOGITS_AT_ONCE", 7 * job.model.config.vocab_size)
+    monkeypatch.setattr(loss, "LOGITS_AT_ONCE", 7 * job.model.config.vocab_size)
     pieces = measure(job.model, rows, batch_size=8)
     assert (pieces.loss, pieces.last) == pytest.approx((whole.loss, whole.last), abs=1e-6)

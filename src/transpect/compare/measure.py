@@ -15,7 +15,7 @@ from transpect.compare.rows import Rows
 from transpect.core.model import Transformer
 from transpect.data.batch import IGNORE
 from transpect.train.evaluate import evaluating
-from transpect.train.loss import LOGITS_AT_ONCE, labelled
+from transpect.train.loss import labelled, logits_of, pieces_of
 from transpect.train.precision import Precision, arithmetic
 
 
@@ -57,11 +57,10 @@ def measure(model: Transformer, rows: Rows, *, batch_size: int, precision: Preci
             moved = batch.to(device)
             with arithmetic(precision, device):
                 hidden, labels = labelled(model, moved)
-            size = max(1, LOGITS_AT_ONCE // model.config.vocab_size)
             parts = []
-            for piece, answers in zip(torch.split(hidden, size), torch.split(labels, size), strict=True):
+            for piece, answers in pieces_of(hidden, labels, model.config.vocab_size):
                 with arithmetic(precision, device):
-                    logits = model.head(piece, moved.tags, model.token.weight)
+                    logits = logits_of(model, piece, moved)
                 parts.append(functional.cross_entropy(logits.float(), answers, reduction="none"))
             losses = torch.cat(parts).cpu().double()  # [N]
             total += losses.sum()

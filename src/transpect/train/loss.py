@@ -79,12 +79,12 @@ def accumulate_gradient(
     device = batch.ids.device
     with arithmetic(precision, device):
         hidden, labels = labelled(model, batch, memory)
-    pieces = list(_pieces(hidden, labels, model.config.vocab_size))
+    pieces = list(pieces_of(hidden, labels, model.config.vocab_size))
     losses, gradients = [], []
     for piece, answers in pieces:
         rows = piece if len(pieces) == 1 else piece.detach().requires_grad_(hidden.requires_grad)
         with arithmetic(precision, device):
-            loss = summed_loss(_logits(model, rows, batch), answers, smoothing)
+            loss = summed_loss(logits_of(model, rows, batch), answers, smoothing)
         torch.autograd.backward(loss / n_labels)
         losses.append(loss.detach())
         if len(pieces) > 1 and rows.grad is not None:
@@ -100,8 +100,8 @@ def loss_without_gradient(
     """The summed loss of ``batch`` in nats, without smoothing; call it under `torch.no_grad`."""
     with arithmetic(precision, batch.ids.device):
         hidden, labels = labelled(model, batch, memory)
-        pieces = _pieces(hidden, labels, model.config.vocab_size)
-        return torch.stack([summed_loss(_logits(model, piece, batch), answers) for piece, answers in pieces]).sum()
+        pieces = pieces_of(hidden, labels, model.config.vocab_size)
+        return torch.stack([summed_loss(logits_of(model, piece, batch), answers) for piece, answers in pieces]).sum()
 
 
 def labelled(model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> tuple[Tensor, Tensor]:
@@ -115,12 +115,13 @@ def labelled(model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> tu
     return (rows, labels) if len(index) == len(labels) else (rows.index_select(0, index), labels[index])
 
 
-def _logits(model: Transformer, rows: Tensor, batch: Batch) -> Tensor:
+def logits_of(model: Transformer, rows: Tensor, batch: Batch) -> Tensor:
     """[N, D] -> [N, V]; a head with logits for each token reads no tags."""
     logits: Tensor = model.head(rows, batch.tags, model.token.weight)
     return logits
 
 
-def _pieces(hidden: Tensor, labels: Tensor, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def pieces_of(hidden: Tensor, labels: Tensor, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """What the head should read, and the labels, by so many tokens at a time that their logits may exist together."""
     size = max(1, LOGITS_AT_ONCE // vocab_size)
     return zip(torch.split(hidden, size), torch.split(labels, size), strict=True)
