@@ -97,9 +97,9 @@ def _learned_bias(way: str) -> Callable[[int], Callable[..., Any]]:
         import torch
         from torch.nn.functional import scaled_dot_product_attention
 
-        from transpect.core.context import Tags
         from transpect.core.kernels import Scoring, Sdpa
         from transpect.core.positions import Dims, T5Buckets
+        from transpect.core.tags import Tags
         from transpect.core.view import View
         from transpect.core.visibility import Full
 
@@ -153,7 +153,7 @@ def _rule(name: str) -> Any:
 def _tags(length: int, rule: str) -> Any:
     import torch
 
-    from transpect.core.context import Tags
+    from transpect.core.tags import Tags
 
     dense = Tags.dense(1, length)
     if rule != "longformer":

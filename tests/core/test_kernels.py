@@ -37,7 +37,6 @@ from transpect.core import (
     Window,
 )
 from transpect.core.bias import Bias
-from transpect.core.context import Columns
 from transpect.core.kernels import Kernel, Scoring
 from transpect.core.positions import (
     Alibi,
@@ -52,6 +51,7 @@ from transpect.core.positions import (
     T5Buckets,
     TransformerXL,
 )
+from transpect.core.tags import Columns
 from transpect.core.view import View
 
 # small tiles, so that each case has many of them, whole, cut and empty ones

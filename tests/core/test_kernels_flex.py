@@ -39,7 +39,6 @@ from transpect.core import (
     Window,
 )
 from transpect.core.bias import Bias
-from transpect.core.context import Columns
 from transpect.core.kernels import Scoring
 from transpect.core.kernels.flex import block_mask
 from transpect.core.positions import (
@@ -52,6 +51,7 @@ from transpect.core.positions import (
     TransformerXL,
 )
 from transpect.core.positions.base import Dims, Geometry
+from transpect.core.tags import Columns
 from transpect.core.view import View
 
 STEPS = Flex(block=4, compiled=False)

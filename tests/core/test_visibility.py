@@ -32,8 +32,8 @@ from transpect.core import (
     preset,
 )
 from transpect.core.bias import Bias
-from transpect.core.context import Columns
 from transpect.core.kernels import BlockSparse, Exact, Flash, Scoring
+from transpect.core.tags import Columns
 from transpect.core.view import View
 
 RULES = [

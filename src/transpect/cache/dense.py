@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from transpect.cache.source import SourceKeys
-from transpect.core.context import NO_CARRY, Carry, Tags
+from transpect.core.context import NO_CARRY, Carry
+from transpect.core.tags import Tags
 
 
 class DenseCache:

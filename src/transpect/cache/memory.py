@@ -13,7 +13,7 @@ from torch import Tensor
 from transpect.base.errors import ConfigError
 from transpect.cache.recent import Recent
 from transpect.core.config import ModelConfig
-from transpect.core.context import Tags
+from transpect.core.tags import Tags
 
 TAGS = ("position", "segment", "prefix", "is_global", "horizon")
 

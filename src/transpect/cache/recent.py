@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transpect.base.checks import at_least
 from transpect.base.errors import MaskError
-from transpect.core.context import Tags
+from transpect.core.tags import Tags
 
 
 class Recent:

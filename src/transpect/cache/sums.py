@@ -13,8 +13,9 @@ from torch import Tensor
 from transpect.base.errors import ConfigError, MaskError
 from transpect.cache.recent import alike, later
 from transpect.cache.source import SourceKeys
-from transpect.core.context import Carry, Tags
+from transpect.core.context import Carry
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 
 
 class SumsCache:

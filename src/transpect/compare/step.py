@@ -13,8 +13,8 @@ import torch
 from transpect.base.codec import Data, from_data
 from transpect.base.devices import set_threads
 from transpect.core.config import ModelConfig
-from transpect.core.context import Tags
 from transpect.core.model import Transformer
+from transpect.core.tags import Tags
 from transpect.data.batch import Batch
 from transpect.train.loss import accumulate_gradient
 

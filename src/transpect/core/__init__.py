@@ -3,18 +3,7 @@
 from transpect.core.attention import AttentionConfig, QkNorm
 from transpect.core.block_visibility import Blocks, EdgeBlocks, RandomBlocks, UpTo
 from transpect.core.config import ModelConfig, override
-from transpect.core.context import (
-    NO_CACHE,
-    NO_MEMORY,
-    NO_SOURCE,
-    NO_TAP,
-    Cache,
-    Context,
-    Memory,
-    Source,
-    Tags,
-    Tap,
-)
+from transpect.core.context import NO_CACHE, NO_MEMORY, NO_SOURCE, NO_TAP, Cache, Context, Memory, Source, Tap
 from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import FeedForward, Glu, Mlp
 from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass, Transform
@@ -37,6 +26,7 @@ from transpect.core.norms import (
 from transpect.core.presets import PRESETS, preset
 from transpect.core.stack_config import OtherLayers, StackConfig
 from transpect.core.summaries import Summaries
+from transpect.core.tags import Tags
 from transpect.core.visibility import (
     All,
     AnyOf,

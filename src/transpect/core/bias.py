@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from transpect.core.context import Columns, Tags
+from transpect.core.tags import Columns, Tags
 
 EVERY = slice(None)
 

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from transpect.base.checks import within
-from transpect.core.context import Tags
 from transpect.core.recording import recording
 from transpect.core.spans import Range, Spans, gaps
+from transpect.core.tags import Tags
 from transpect.core.visibility import Visibility
 
 MOST_BLOCKS = 1000

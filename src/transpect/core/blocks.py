@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
 from transpect.core.attention import CrossAttention, Pass, SelfAttention
-from transpect.core.context import Context, Tags
+from transpect.core.context import Context
 from transpect.core.global_attention import GlobalSelfAttention
 from transpect.core.kernels.linear import SumsKernel
 from transpect.core.linear_attention import LinearSelfAttention
 from transpect.core.positions import Dims, PositionModule
 from transpect.core.stack_config import StackConfig
 from transpect.core.summaries import BlockSums, LayerSums, NoSummaries
+from transpect.core.tags import Tags
 from transpect.core.view import View
 from transpect.core.visibility import FromGlobal, Full
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from transpect.base.checks import MANY, share, within
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
 from transpect.core.norms import Norm
 from transpect.core.positions import PositionModule
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 
 
 @dataclass(frozen=True)

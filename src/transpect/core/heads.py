@@ -17,11 +17,11 @@ from torch.nn import functional
 from transpect.base.checks import above, share, within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
 from transpect.core.embeddings import Scaled
 from transpect.core.feedforward import ACTIVATIONS, Activation
 from transpect.core.norms import LayerNorm, Norm
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 
 Pool = Literal["first", "last", "mean"]
 

@@ -21,24 +21,13 @@ from torch import Tensor, nn
 from transpect.base.errors import ConfigError, MaskError
 from transpect.core.blocks import Stack
 from transpect.core.config import ModelConfig
-from transpect.core.context import (
-    NO_CACHE,
-    NO_MEMORY,
-    NO_SOURCE,
-    NO_TAP,
-    Cache,
-    Context,
-    Memory,
-    Named,
-    Source,
-    Tags,
-    Tap,
-)
+from transpect.core.context import NO_CACHE, NO_MEMORY, NO_SOURCE, NO_TAP, Cache, Context, Memory, Named, Source, Tap
 from transpect.core.embeddings import Embeddings, check_ids
 from transpect.core.heads import Sizes
 from transpect.core.initialization import initialize
 from transpect.core.kernels.performer import draw_features, redraw_features
 from transpect.core.stack_config import StackConfig
+from transpect.core.tags import Tags
 
 
 class Tower(nn.Module):

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from transpect.base.checks import MANY, within
 from transpect.base.errors import ConfigError
 from transpect.core.attention import Pass
-from transpect.core.context import Tags
 from transpect.core.feedforward import FeedForward, Glu
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 
 ROUTER = "router_logits"
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from transpect.core.context import Columns, Tags
 from transpect.core.spans import Spans
+from transpect.core.tags import Columns, Tags
 from transpect.core.visibility import Visibility
 
 __all__ = ["Columns", "Tile", "plan", "visible_blocks"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from transpect.core.context import Tags
+from transpect.core.tags import Tags
 
 FAR = 2**61
 """Beyond every position; differences of two such numbers still fit into 64 bits."""

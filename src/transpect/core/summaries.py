@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from transpect.base.checks import within
 from transpect.base.errors import ConfigError, MaskError
-from transpect.core.context import NO_CACHE, NO_MEMORY, Context, Tags
+from transpect.core.context import NO_CACHE, NO_MEMORY, Context
 from transpect.core.norms import Norm, RMSNorm
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 
 
 @dataclass(frozen=True)

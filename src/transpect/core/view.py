@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import MaskError
-from transpect.core.context import Columns, Tags
 from transpect.core.plan import Tile, plan
+from transpect.core.tags import Columns, Tags
 from transpect.core.visibility import Causal, Full, Visibility
 
 Made = TypeVar("Made")

@@ -22,8 +22,8 @@ from torch import Tensor
 from transpect.base.checks import within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
 from transpect.core.spans import Spans, gaps
+from transpect.core.tags import Tags
 
 MOST_DILATED = 1000
 """The most that a window may be dilated; `Window.probe` reaches over it."""

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from transpect.core.context import Tags
+from transpect.core.tags import Tags
 
 IGNORE: Final = -100
 """The label of a position where nothing is predicted (`torch.nn.functional.cross_entropy` ignores it by default)."""

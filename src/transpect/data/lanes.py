@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
+from transpect.core.tags import Tags
 from transpect.data.batch import Batch, Stretch
 from transpect.data.objectives.base import Remembers
 from transpect.data.packing import Plan, in_lanes

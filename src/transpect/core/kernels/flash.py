@@ -32,12 +32,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from transpect.base.checks import within
-from transpect.core.context import Columns
 from transpect.core.kernels.autocast import as_it_is, lowered
 from transpect.core.kernels.base import Exact, Scoring
 from transpect.core.kernels.fused import fused, is_plain
 from transpect.core.kernels.tiles import TileScores, add_to, exponential_, fold, product, wide_dtype
 from transpect.core.plan import Tile
+from transpect.core.tags import Columns
 from transpect.core.view import View
 
 

@@ -11,11 +11,12 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from transpect.base.errors import MaskError
-from transpect.core.context import NO_CARRY, Carry, Tags
+from transpect.core.context import NO_CARRY, Carry
 from transpect.core.kernels.autocast import as_it_is
 from transpect.core.kernels.base import Demands, Kernel, Scoring, Sizes, refused
 from transpect.core.kernels.sums import Sums, causal, everything
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 from transpect.core.view import View
 from transpect.core.visibility import Causal, Full
 

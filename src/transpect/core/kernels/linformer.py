@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from transpect.base.checks import within
 from transpect.base.errors import ContextLengthError
-from transpect.core.context import Tags
 from transpect.core.initialization import Drawn
 from transpect.core.kernels.base import Demands, Kernel, Scoring, Sizes, refused
 from transpect.core.kernels.linear import check_no_scores
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 from transpect.core.view import View
 from transpect.core.visibility import Full
 

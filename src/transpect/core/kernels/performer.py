@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from transpect.base.checks import within
-from transpect.core.context import Tags
 from transpect.core.kernels.base import Scoring, Sizes
 from transpect.core.kernels.linear import SumsKernel, SumsWay
 from transpect.core.kernels.naive import Naive
 from transpect.core.kernels.sums import wide
+from transpect.core.tags import Tags
 from transpect.core.view import View
 from transpect.core.visibility import Visibility
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transpect.core.context import Columns
 from transpect.core.kernels.base import Scoring
 from transpect.core.plan import Tile
+from transpect.core.tags import Columns
 from transpect.core.view import View
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from transpect.base.checks import above
 from transpect.core.bias import DistanceBias, Distances
-from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Scores
+from transpect.core.tags import Tags
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from transpect.base.codec import Variant
 from transpect.core.bias import Bias
-from transpect.core.context import Tags
+from transpect.core.tags import Tags
 
 Scores = Literal["nothing", "distance", "query", "blocks"]
 """What a scheme adds to the scores: nothing, a number for each distance, one that depends on the query too, or one that

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from transpect.core.bias import DistanceBias, Distances
-from transpect.core.context import Tags
 from transpect.core.initialization import Drawn
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Scores
+from transpect.core.tags import Tags
 
 LEAST = 0.01
 """Of r1 and r2 where a training starts."""

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from transpect.base.checks import within
 from transpect.base.errors import ContextLengthError
-from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Position, PositionModule, row
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from transpect.base.checks import above, within
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
 from transpect.core.positions.rope import RopeScaling, inverse_frequencies
+from transpect.core.tags import Tags
 
 
 @dataclass(frozen=True)

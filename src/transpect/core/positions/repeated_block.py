@@ -14,9 +14,9 @@ from torch import Tensor
 from transpect.base.checks import within
 from transpect.base.errors import ConfigError
 from transpect.core.bias import Bias
-from transpect.core.context import Columns, Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores
 from transpect.core.positions.learned import Learned
+from transpect.core.tags import Columns, Tags
 
 
 @dataclass(frozen=True)

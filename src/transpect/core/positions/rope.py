@@ -18,8 +18,8 @@ from torch import Tensor
 from transpect.base.checks import above, at_least, within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, row
+from transpect.core.tags import Tags
 
 
 class RopeScaling(Variant):

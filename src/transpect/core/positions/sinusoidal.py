@@ -9,9 +9,9 @@ from torch import Tensor
 
 from transpect.base.checks import above, within
 from transpect.base.errors import ConfigError
-from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Position, PositionModule, row
 from transpect.core.recording import recording
+from transpect.core.tags import Tags
 
 
 @dataclass(frozen=True)

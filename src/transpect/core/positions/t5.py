@@ -13,9 +13,9 @@ from torch.nn import functional
 from transpect.base.checks import LARGEST, above, at_least, at_most
 from transpect.base.errors import ConfigError
 from transpect.core.bias import Bias, DistanceBias, Distances
-from transpect.core.context import Columns, Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores
 from transpect.core.summaries import block_of
+from transpect.core.tags import Columns, Tags
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from transpect.base.checks import above
 from transpect.core.bias import Bias, Distances, QueryBias
-from transpect.core.context import Tags
 from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores, sinusoid
+from transpect.core.tags import Tags
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError, DataError
 from transpect.cache import check_memory
 from transpect.core.config import ModelConfig
-from transpect.core.context import Tags
 from transpect.core.heads import CausalLM, MaskedLM
+from transpect.core.tags import Tags
 from transpect.core.visibility import All, SameSegment, Visibility
 from transpect.data.batch import IGNORE, Batch
 from transpect.data.documents import Document, Segmenter
