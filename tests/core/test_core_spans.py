@@ -461,3 +461,10 @@ def test_rules_that_read_distances_alone_are_alike_along_the_diagonal() -> None:
         )
         plain = Tags.of(tags.position)
         assert torch.equal(rule.mask(tags, tags), rule.mask(plain, plain))
+
+
+def test_a_list_of_rules_is_as_good_as_a_tuple() -> None:
+    listed = All([Causal(), Window(3)])  # type: ignore[arg-type]
+    tags = Tags.dense(1, 8)
+    assert listed == Causal() & Window(3)
+    assert len(plan(listed, tags, tags, 4, 4)) == 2

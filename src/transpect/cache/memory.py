@@ -94,7 +94,7 @@ def check_memory(config: ModelConfig) -> None:
         raise ConfigError(
             "with a memory positions go on from segment to segment, beyond the context where these positions end",
             value=f"positions {bounded[0]}",
-            remedy="Choose transformer_xl, rope, alibi or t5.",
+            remedy="Choose transformer_xl, rope, alibi, kerple or t5.",
         )
     if stack.reads_length:
         raise ConfigError(

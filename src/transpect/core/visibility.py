@@ -261,6 +261,7 @@ class _Composed(Visibility):
     rules: tuple[Visibility, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(self.rules))  # a list would make no key of a kept plan
         if not self.rules:
             raise ConfigError("a composition of rules needs at least one rule", remedy="Use `full` to hide nothing.")
 
