@@ -32,8 +32,8 @@ class Recurrent(Objective, kind="recurrent"):
     as they were computed then. Gradients stay within the segment. With a memory of M a token of the segment from place
     s on sees the keys from s − M on, so that what N layers together can know reaches back N·M places and the segment.
 
-    Positions go on from segment to segment. Relative schemes (transformer_xl, rope, alibi, kerple, t5) make nothing of how far
-    a lane has come; sinusoids do, and learned positions would end.
+    Positions go on from segment to segment. Relative schemes (transformer_xl, rope, alibi, kerple, t5) make nothing of
+    how far a lane has come; sinusoids do, and learned positions would end.
 
     Attributes:
         memory: M in training, in tokens; 0 remembers nothing.
