@@ -39,6 +39,7 @@ def test_a_sound_model_gets_a_certificate_beside_its_weights(cli, own: Path) -> 
     assert certificate["versions"]["torch"] == torch.__version__
     ways = {(row["way"], row["detail"]): row for row in certificate["rows"]}
     assert {("kernel", "naive"), ("cached", "1"), ("padded", "left"), ("engine", "8")} <= ways.keys()
+    assert ways.pop(("kernel", "flex"))["verdict"] == ("pass" if torch.cuda.is_available() else "skip")
     for row in ways.values():
         assert row["verdict"] == "pass"
         assert row["max_delta"] is None or 0 <= row["max_delta"] <= row["tolerance"] < 1e-3

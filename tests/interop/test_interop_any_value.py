@@ -68,6 +68,7 @@ def test_so_is_what_a_config_says_that_it_is(name: str, value: Any, tmp_path: Pa
     assert name.rstrip("s") in str(caught.value)
 
 
+@pytest.mark.slow
 def test_sizes_that_no_model_has_take_no_memory() -> None:
     done = subprocess.run([sys.executable, __file__], check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

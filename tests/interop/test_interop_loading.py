@@ -46,6 +46,7 @@ def unaligned(folder: Path) -> None:
     save_file({name: value, **state}, file, metadata={"format": "pt", "pad": "x" * 3})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is counted by Linux's /proc")
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float32", "bfloat16"), ("bfloat16", "float32")], ids=str)
 @pytest.mark.parametrize(("name", "aligned"), [("llama", False), ("gpt2", True)])

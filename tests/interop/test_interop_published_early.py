@@ -146,7 +146,7 @@ PUBLISHED: dict[str, tuple[Data, Data]] = {
             "decoder.others": [
                 {
                     "at": [1, 3, 5, 7],
-                    "visibility": {"kind": "window", "width": 256, "both_ways": False},
+                    "visibility": {"kind": "window", "width": 256, "both_ways": False, "dilation": 1},
                     **dict.fromkeys(("attention", "ffn", "positions")),
                 }
             ],
