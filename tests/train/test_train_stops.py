@@ -4,7 +4,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,14 @@ from transpect.train.updates import Update
 from transpect.train.watch import Watch
 
 Make = Callable[..., Recipe]
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A shell starts what it puts in the background with SIGINT ignored."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
 
 
 def test_stops_early_after_patience_and_again_at_once_when_gone_on_with(recipe_of: Make, tmp_path: Path) -> None:
