@@ -223,3 +223,40 @@ def test_an_empty_cache_can_be_selected_forked_and_cropped() -> None:
     cache.crop(0)
     assert cache.fork().length == cache.length == 0
     assert cache.next_position == 0
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.no_grad()
+def test_rows_forget_each_its_own(positions: str) -> None:
+    """The last columns, other ones in each row, then what was moved together goes on as each row alone."""
+    model, ids, tags, cache = build(positions), tokens(3, 5), ragged([5, 2, 4], 5), DenseCache()
+    model(ids, tags=tags, cache=cache)
+    rows = [ids[i, tags.position[i] >= 0] for i in range(3)]
+    for turn, counts in enumerate(([1, 3, 0], [2, 0, 2], [0, 0, 0], [3, 3, 3])):
+        new = tokens(3, 3, seed=turn)
+        after = Tags.of(torch.as_tensor(cache.next_position) + torch.arange(3).expand(3, -1))
+        model(new, tags=after, cache=cache)
+        held = cache.length - 3
+        kept = torch.arange(3) < torch.tensor(counts)[:, None]
+        cache.forget(torch.cat([torch.ones(3, held, dtype=torch.bool), kept], 1))
+        assert cache.length == held + max(counts), "the last columns go where no row keeps them"
+        rows = [torch.cat([row, more[:count]]) for row, more, count in zip(rows, new, counts, strict=True)]
+        if turn % 2:
+            cache.compact()
+            assert cache.length == max(map(len, rows))
+        last = tokens(3, 1, seed=9)
+        twin = cache.fork()
+        out = model(last, tags=Tags.of(torch.as_tensor(twin.next_position)), cache=twin)
+        assert close(out[:, -1], anew(model, [torch.cat([row, one]) for row, one in zip(rows, last, strict=True)]))
+
+
+@torch.no_grad()
+def test_what_is_forgotten_leaves_no_tag() -> None:
+    model, cache, everywhere = build(), DenseCache(), torch.ones(1, 3, dtype=torch.bool)
+    model(tokens(1, 3), tags=Tags.of(torch.arange(3)[None], prefix=everywhere, is_global=everywhere), cache=cache)
+    cache.forget(torch.tensor([[True, False, True]]))
+    assert cache._tags.position.tolist() == [[0, -1, 2]]
+    assert cache._tags.prefix.tolist() == cache._tags.is_global.tolist() == [[True, False, True]]
+    cache.forget(torch.zeros(1, 3, dtype=torch.bool))
+    assert cache.length == 0
+    cache.forget(torch.zeros(1, 0, dtype=torch.bool))

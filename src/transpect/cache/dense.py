@@ -72,19 +72,46 @@ class DenseCache:
         else:
             self._tags, self._keys, self._values = None, {}, {}
 
+    def forget(self, keep: Tensor) -> None:
+        """Forget columns, in each row other ones: they become padding, and the last ones go where no row keeps them.
+
+        Args:
+            keep: [B, S] bool, over all columns that are held.
+        """
+        if self._tags is None:
+            return
+        wanted = keep.any(0)  # [S]
+        last = int(wanted.nonzero()[-1]) + 1 if bool(wanted.any()) else 0
+        self.crop(last)
+        if self._tags is None or bool((keep := keep[:, :last]).all()):
+            return
+        tags = self._tags
+        # nothing of a forgotten token is left: not that it was in a prefix, or in another document
+        self._tags = Tags.of(
+            tags.position.masked_fill(~keep, -1),
+            segment=tags.segment.masked_fill(~keep, 0),
+            prefix=tags.prefix & keep,
+            is_global=tags.is_global & keep,
+            horizon=tags.horizon,
+        )
+
     def compact(self) -> None:
-        """Forget the first columns as far as they are padding in every row, which a long row that left may have caused.
+        """Forget as many columns as every row has of padding, wherever it stands; each row keeps its order.
 
         Columns are renumbered: lengths noted before are void.
         """
         if self._tags is None:
             return
-        padding = int((self._tags.position >= 0).any(0).long().argmax())  # 0 where there is none, or nothing else
-        if padding:
-            self._tags = self._tags.columns(slice(padding, None))
+        real = self._tags.position >= 0  # [B, S]
+        longest = int(real.sum(1).max())
+        if longest < self.length:
+            # of each row: padding first, then its tokens in their order
+            order = real.long().argsort(dim=1, stable=True)[:, self.length - longest :]  # [B, S']
+            self._tags = _arranged(self._tags, order)
             for store in (self._keys, self._values):
                 for layer, buffer in store.items():
-                    store[layer] = buffer[:, :, padding:].clone()  # a view would keep all of it in memory
+                    where = order[:, None, :, None].expand(-1, buffer.shape[1], -1, buffer.shape[3])
+                    store[layer] = buffer.gather(2, where)
         self._tags = unpadded(self._tags)
 
     def select(self, rows: Tensor) -> None:
@@ -117,6 +144,17 @@ class DenseCache:
             buffer = store[layer] = grown
         buffer[:, :, start:end] = new
         return buffer[:, :, :end]
+
+
+def _arranged(tags: Tags, order: Tensor) -> Tags:
+    """Of each row the columns ``order`` [B, S']."""
+    return Tags.of(
+        tags.position.gather(1, order),
+        segment=tags.segment.gather(1, order),
+        prefix=tags.prefix.gather(1, order),
+        is_global=tags.is_global.gather(1, order),
+        horizon=tags.horizon,
+    )
 
 
 def unpadded(tags: Tags) -> Tags:

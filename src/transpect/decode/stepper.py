@@ -1,24 +1,29 @@
 """A batch of sequences on its way through a model: feed tokens, get the logits of what comes next.
 
-Axes: B batch, T query, S source, D model, V vocabulary.
+Axes: B batch, T query, S source or column of the cache, k tokens read at once, D model, V vocabulary.
 
-This is all that a strategy of decoding knows of a model: `prefill` once, `advance` by a token a row, `select` rows.
-Prompts of different lengths are padded on the left; the tags say which columns are real, so the padding is not seen and
-takes no position.
+This is all that a strategy of decoding knows of a model: `prefill` once, `advance` by a token a row or `extend` by
+several, `forget` what was read in vain, `select` rows. Prompts of different lengths are padded on the left, and rows
+may read and keep different numbers of tokens; the tags say which columns are real, so the padding is not seen and takes
+no position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from transpect.base.errors import ConfigError
 from transpect.cache import DenseCache, SlidingCache, SumsCache, check_memory
 from transpect.core import NO_SOURCE, StackConfig, Tags, Transformer
 from transpect.decode.batching import batched, check_writes, evaluating
+
+COMPACT_EVERY = 16
+"""After so many times of forgetting, rows that kept different numbers of tokens are moved together."""
 
 
 class Steps(Protocol):
@@ -37,6 +42,31 @@ class Steps(Protocol):
 
     def advance(self, token: Tensor) -> Tensor:
         """Read one more token a row [B]; logits [B, V] of the one after it."""
+
+    def extend(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        """Read several tokens a row in one pass.
+
+        Args:
+            tokens: [B, k].
+            real: [B, k] bool, False where a row has no token; None: all are there.
+
+        Returns:
+            [B, k, V]: the logits of what follows each token. Those of absent ones mean nothing.
+        """
+
+    def forget(self, keep: Tensor) -> None:
+        """Of the k columns that the last `advance` or `extend` read, forget those that a row does not keep.
+
+        Args:
+            keep: [B, k] bool: of each row's tokens the first ones, since what follows a forgotten one has seen it.
+
+        Raises:
+            ConfigError: what is remembered can't be taken back.
+        """
+
+    @property
+    def hidden(self) -> Tensor:
+        """What the head read last, [B, k, D]: of a prompt the last column alone."""
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows, in this order; a row may be chosen more than once or not at all."""
@@ -82,6 +112,8 @@ class Stepper:
         self._horizon = torch.tensor(horizons, device=self.device)
         self._cache = _cache(model.config.last, memory)
         self._source = NO_SOURCE
+        self._read = _NOTHING
+        self._forgotten = 0
         self._modules = list(model.modules())
 
     def prefill(self) -> Tensor:
@@ -100,20 +132,58 @@ class Stepper:
             pieces = [slice(0, first), *(slice(start, start + chunk) for start in range(first, columns, chunk))]
             for piece in pieces[:-1]:
                 self._hidden(ids[:, piece], tags.columns(piece))
-            logits = self._logits(ids[:, pieces[-1]], tags.columns(pieces[-1]))
+            # the last column alone, since the logits of a prompt can be gigabytes
+            last = self._hidden(ids[:, pieces[-1]], tags.columns(pieces[-1]))[:, -1:].clone()
+            self._read = replace(_NOTHING, hidden=last)
             # the cache now holds the keys and values of the source, so its tags are all that is still read of it
             self._source = replace(self._source, hidden=self._source.hidden.new_empty(0, 0, 0))
-        return logits
+            return self._head(last)[:, 0]
+
+    @property
+    def hidden(self) -> Tensor:
+        """See `Steps.hidden`."""
+        return self._read.hidden
 
     def advance(self, token: Tensor) -> Tensor:
         """See `Steps.advance`."""
-        position = self._cache.next_position
-        if isinstance(position, int):
-            tags = replace(Tags.dense(len(token), 1, start=position, device=self.device), horizon=self._horizon)
-        else:
-            tags = Tags.of(position, horizon=self._horizon)
+        return self.extend(token[:, None])[:, 0]
+
+    def extend(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        """See `Steps.extend`. Absent tokens are padding by their tags."""
         with evaluating(self._modules):
-            return self._logits(token[:, None], tags)
+            # sums can't be taken apart again: what may be taken back is added to a copy
+            before = self._cache.fork() if isinstance(self._cache, SumsCache) else None
+            hidden = self._hidden(tokens, self._following(tokens, real))
+            self._read = _Read(hidden, tokens, real, before)
+            return self._head(hidden)
+
+    def forget(self, keep: Tensor) -> None:
+        """See `Steps.forget`. A cache of sums goes back and reads again what was kept, in one more pass.
+
+        Raises:
+            ConfigError: a memory of the last tokens, which has let go of earlier ones for those to be forgotten.
+        """
+        read = self._read
+        assert keep.shape == read.tokens.shape, "of the columns read last, before rows were selected"
+        if isinstance(self._cache, SlidingCache):
+            raise ConfigError(
+                "a memory of the last tokens can't take tokens back: it has let go of earlier ones for them",
+                value=f"memory={self._cache.limit}",
+                remedy="Leave out the memory, or what drafts tokens.",
+            )
+        kept = keep if read.real is None else keep & read.real
+        with evaluating(self._modules):
+            if not isinstance(self._cache, SumsCache):
+                earlier = kept.new_ones((), dtype=torch.bool).expand(len(kept), self._cache.length - kept.shape[1])
+                self._cache.forget(torch.cat([earlier, kept], 1))
+                self._forgotten += 1
+                if self._forgotten % COMPACT_EVERY == 0:
+                    self._cache.compact()
+            elif not bool(kept.all()):
+                assert read.before is not None, "extend has taken a copy"
+                self._cache = read.before
+                self._hidden(read.tokens, self._following(read.tokens, kept))
+        self._read = replace(_NOTHING, hidden=read.hidden)
 
     def select(self, rows: Sequence[int]) -> None:
         """See `Steps.select`."""
@@ -122,18 +192,42 @@ class Stepper:
             self._cache.select(index)
             self._cache.compact()
             self._horizon = self._horizon[index]
+            self._read = replace(_NOTHING, hidden=self._read.hidden[index])
             if self._sources is not None:
                 self._source = replace(self._source, tags=self._source.tags.rows(index))
+
+    def _following(self, tokens: Tensor, real: Tensor | None) -> Tags:
+        """Tags of what follows, [B, k]."""
+        after = self._cache.next_position
+        if real is None and isinstance(after, int):
+            tags = Tags.dense(*tokens.shape, start=after, device=self.device)
+            return replace(tags, horizon=self._horizon)
+        count = torch.ones_like(tokens) if real is None else real.long()
+        position = after + count.cumsum(-1) - 1
+        return Tags.of(position if real is None else position.masked_fill(~real, -1), horizon=self._horizon)
 
     def _hidden(self, ids: Tensor, tags: Tags) -> Tensor:
         """One pass over [B, T], which the cache takes up."""
         return self.model.hidden(ids, tags=tags, source=self._source, cache=self._cache)
 
-    def _logits(self, ids: Tensor, tags: Tags) -> Tensor:
-        """As `_hidden`; logits [B, V] of the last column alone, since a prompt's others can be gigabytes."""
-        hidden = self._hidden(ids, tags)
-        logits: Tensor = self.model.head(hidden[:, -1:], tags.columns(slice(-1, None)), self.model.token.weight)
-        return logits[:, 0]
+    def _head(self, hidden: Tensor) -> Tensor:
+        """Logits [B, T, V]. A head for language reads no tags."""
+        logits: Tensor = self.model.head(hidden, _NO_TAGS, self.model.token.weight)
+        return logits
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The last pass: what the head read, what may be forgotten of it, and the sums before it."""
+
+    hidden: Tensor
+    tokens: Tensor
+    real: Tensor | None = None
+    before: SumsCache | None = None
+
+
+_NO_TAGS = Tags.dense(0, 0)
+_NOTHING = _Read(torch.empty(0, 0, 0), torch.empty(0, 0, dtype=torch.int64))
 
 
 def _cache(stack: StackConfig, memory: int | None) -> DenseCache | SlidingCache | SumsCache:
