@@ -34,7 +34,7 @@ from transpect.core.positions import (
     T5Buckets,
     TransformerXL,
 )
-from transpect.decode import GenerationParams, Request, uniform
+from transpect.decode import GenerationParams, Request, Trace, uniform
 from transpect.text import Tokenizer, train_tokenizer
 
 VOCAB = 31
@@ -92,6 +92,11 @@ def tiny_model(case: Case = Case(), dtype: torch.dtype = torch.float64, **sizes:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(parameter + 0.1 * noise if noise.ndim == 1 else noise * (2.0 if "token" in name else 0.5))
     return model
+
+
+def after(step: int, rows: int) -> list[Trace]:
+    """The pasts of rows that have written so many tokens."""
+    return [Trace(written=(0,) * step)] * rows
 
 
 def prompt_of(length: int, seed: int) -> list[int]:
@@ -181,6 +186,7 @@ class Tools:
     config = staticmethod(tiny_config)
     requests = staticmethod(requests_for)
     spelled_out = staticmethod(spelled_out)
+    after = staticmethod(after)
 
 
 @pytest.fixture(scope="session")

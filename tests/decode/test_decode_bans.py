@@ -14,12 +14,14 @@ from transpect.decode.defaults import Defaults
 from transpect.decode.sampling import Sampler
 from transpect.interop import load_model
 
+from .conftest import after
+
 VOCAB = 31
 LOGITS = torch.randn(20, VOCAB, generator=torch.Generator().manual_seed(0)) * 3
 
 
 def filtered(params: GenerationParams, written: int = 0) -> torch.Tensor:
-    return Sampler([params] * 20, [0] * 20, VOCAB, torch.device("cpu")).filter(LOGITS, [written] * 20)
+    return Sampler([params] * 20, [0] * 20, VOCAB, torch.device("cpu")).filter(LOGITS, after(written, 20))
 
 
 @pytest.mark.parametrize("banned", [(4,), (0, 30, 7), tuple(range(30)), (4, 99)], ids=str)
@@ -28,7 +30,7 @@ def test_a_banned_token_is_never_chosen(banned: tuple[int, ...]) -> None:
     for params in (GenerationParams(banned=banned), GenerationParams(temperature=1.3, top_k=5, banned=banned)):
         sampler = Sampler([params] * 20, list(range(20)), VOCAB, torch.device("cpu"))
         for step in range(5):
-            assert not set(sampler.choose(LOGITS, [step] * 20).token.tolist()) & set(banned)
+            assert not set(sampler.choose(LOGITS, after(step, 20)).token.tolist()) & set(banned)
     left = filtered(GenerationParams(temperature=1.0, banned=banned))
     assert bool((left[:, within] == -torch.inf).all())
     theirs = SuppressTokensLogitsProcessor(within)(torch.zeros(20, 1, dtype=torch.long), LOGITS)
@@ -37,7 +39,7 @@ def test_a_banned_token_is_never_chosen(banned: tuple[int, ...]) -> None:
 
 def test_a_batch_mixes_bans() -> None:
     rows = [GenerationParams(banned=(int(row.argmax()),) if i % 2 else ()) for i, row in enumerate(LOGITS)]
-    chosen = Sampler(rows, [0] * 20, VOCAB, torch.device("cpu")).choose(LOGITS, [0] * 20).token
+    chosen = Sampler(rows, [0] * 20, VOCAB, torch.device("cpu")).choose(LOGITS, after(0, 20)).token
     second = LOGITS.topk(2).indices
     assert chosen.tolist() == [int(second[i, i % 2]) for i in range(20)]
 

@@ -26,6 +26,8 @@ from transformers.generation import (
 from transpect.decode import GenerationParams, Request, Sampler, generate
 from transpect.interop import load_model
 
+from .conftest import after
+
 VOCAB, NEW = 61, 12
 SIZES: dict[str, Any] = {"vocab_size": VOCAB, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
 
@@ -99,6 +101,6 @@ def test_filters_are_theirs(changes: dict[str, Any]) -> None:
     for processor in chain:
         expected = processor(torch.ones(50, 2, dtype=torch.long), expected)
     sampler = Sampler([params] * 50, [0] * 50, VOCAB, torch.device("cpu"))
-    found = sampler.filter(logits, [2] * 50)
+    found = sampler.filter(logits, after(2, 50))
     assert torch.equal(found > -torch.inf, expected > -torch.inf)
     assert torch.allclose(found.softmax(-1), expected.softmax(-1), atol=1e-6)

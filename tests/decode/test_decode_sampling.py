@@ -13,6 +13,8 @@ from transpect.base.errors import GenerationError
 from transpect.decode import GenerationParams, Sampler, uniform
 from transpect.decode.sampling import check_minimum
 
+from .conftest import after
+
 CPU = torch.device("cpu")
 
 
@@ -83,7 +85,7 @@ def drawn(probability: Tensor, params: dict[str, Any], rows: int = 1000, steps: 
     """Counts of 1e5 draws: ``rows`` requests with seeds of their own, ``steps`` tokens each."""
     chooser = sampler(rows, len(probability), first_seed=5, **{"temperature": 1.0, **params})
     logits = probability.log().float().expand(rows, -1)
-    tokens = torch.cat([chooser.choose(logits, [step] * rows).token for step in range(steps)])
+    tokens = torch.cat([chooser.choose(logits, after(step, rows)).token for step in range(steps)])
     return torch.bincount(tokens, minlength=len(probability))
 
 
@@ -111,17 +113,17 @@ def holm(p_values: dict[str, float], level: float = 0.01) -> list[str]:
 
 def test_temperature_zero_is_the_first_best_token() -> None:
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0], [2.0, 2.0, 2.0, 2.0]])
-    assert sampler(2).choose(logits, [0, 0]).token.tolist() == [1, 0]
+    assert sampler(2).choose(logits, after(0, 2)).token.tolist() == [1, 0]
     mixed = Sampler([GenerationParams(), GenerationParams(temperature=1.0)], [0, 1], 4, CPU)
     for step in range(50):
-        assert mixed.choose(logits, [step, step]).token[0] == 1
+        assert mixed.choose(logits, after(step, 2)).token[0] == 1
 
 
 @pytest.mark.parametrize("off", [{"top_k": 0}, {"top_k": 1}, {"top_p": 0.0}, {"temperature": 1e-300}], ids=repr)
 def test_zero_is_a_value(off: dict[str, Any]) -> None:
     """Each of these leaves the best token; none divides by 0, masks everything or means `off`."""
     logits = torch.tensor([[0.0, 1.0, 0.9, -1.0]]).expand(500, -1)
-    assert (sampler(500, **{"temperature": 1.0, **off}).choose(logits, [0] * 500).token == 1).all()
+    assert (sampler(500, **{"temperature": 1.0, **off}).choose(logits, after(0, 500)).token == 1).all()
 
 
 def test_a_row_chooses_the_same_wherever_it_stands() -> None:
@@ -129,9 +131,9 @@ def test_a_row_chooses_the_same_wherever_it_stands() -> None:
     params = [GenerationParams(temperature=t, top_k=k, top_p=p) for t, k, p in [(1.0, None, 1.0), (0.7, 8, 0.9)] * 3]
     whole = Sampler(params, range(6), 50, CPU)
     for step in range(20):
-        together = whole.choose(logits, [step] * 6).token.tolist()
-        turned = whole.rows([4, 0, 5]).choose(logits[[4, 0, 5]], [step] * 3).token.tolist()
-        alone = [whole.rows([i]).choose(logits[[i]], [step]).token.item() for i in range(6)]
+        together = whole.choose(logits, after(step, 6)).token.tolist()
+        turned = whole.rows([4, 0, 5]).choose(logits[[4, 0, 5]], after(step, 3)).token.tolist()
+        alone = [whole.rows([i]).choose(logits[[i]], after(step, 1)).token.item() for i in range(6)]
         assert together == alone
         assert turned == [alone[4], alone[0], alone[5]]
 
@@ -139,7 +141,7 @@ def test_a_row_chooses_the_same_wherever_it_stands() -> None:
 def test_logprobs_are_the_models_own() -> None:
     logits = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
     rows = Sampler([GenerationParams(temperature=0.3, top_k=2)] * 3, [1, 2, 3], 9, CPU)
-    choice = rows.choose(logits, [0, 0, 0])
+    choice = rows.choose(logits, after(0, 3))
     assert torch.allclose(choice.logprob, logits.log_softmax(-1).gather(1, choice.token[:, None])[:, 0], atol=1e-6)
 
 
@@ -148,7 +150,7 @@ def test_an_end_waits_for_the_minimum(temperature: float) -> None:
     """Even where the model is certain of an end, and the other tokens have −inf."""
     certain = torch.tensor([[-math.inf, 0.0, -math.inf, -math.inf]])
     row = Sampler([GenerationParams(min_new_tokens=2, eos_ids=(1, 3), temperature=temperature)], [0], 4, CPU)
-    tokens = [row.choose(certain, [step]).token.item() for step in range(4)]
+    tokens = [row.choose(certain, after(step, 1)).token.item() for step in range(4)]
     assert set(tokens[:2]) <= {0, 2}
     assert tokens[2:] == [1, 1]
 
@@ -168,12 +170,12 @@ def test_a_minimum_needs_a_token_that_is_no_end() -> None:
 def test_logits_that_are_no_numbers_are_refused(bad: list[float], temperature: float) -> None:
     logits = torch.tensor([[0.0, 1.0], bad])
     with pytest.raises(GenerationError, match="logits"):
-        sampler(2, 2, temperature=temperature).choose(logits, [0, 0])
+        sampler(2, 2, temperature=temperature).choose(logits, after(0, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_draws_from_its_own_distribution(dtype: torch.dtype) -> None:
     logits = torch.randn(1, 20, generator=torch.Generator().manual_seed(1)).to(dtype)
     rows = sampler(20_000, 20, temperature=1.0)
-    tokens = rows.choose(logits.expand(20_000, -1), [0] * 20_000).token
+    tokens = rows.choose(logits.expand(20_000, -1), after(0, 20_000)).token
     assert p_value(torch.bincount(tokens, minlength=20), logits[0].double().softmax(-1)) > 0.001

@@ -9,9 +9,13 @@ from transpect.decode.row import Row
 from transpect.decode.sampling import Choice, Sampler, uniform
 from transpect.decode.scoring import Passage, Score, logprobs
 from transpect.decode.stepper import Stepper, Steps
+from transpect.decode.strategies import Sample, Strategy
+from transpect.decode.trace import FREE, Constraint, Trace
 
 __all__ = [
+    "FREE",
     "Choice",
+    "Constraint",
     "Defaults",
     "Event",
     "FinishReason",
@@ -21,10 +25,13 @@ __all__ = [
     "Request",
     "Result",
     "Row",
+    "Sample",
     "Sampler",
     "Score",
     "Stepper",
     "Steps",
+    "Strategy",
+    "Trace",
     "decode",
     "generate",
     "logprobs",

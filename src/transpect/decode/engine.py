@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
-
 from transpect.base.checks import at_least
 from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.cache import check_memory
@@ -19,7 +17,7 @@ from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_vocabulary, check_writes
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.row import Row
-from transpect.decode.sampling import Sampler, check_minimum
+from transpect.decode.sampling import check_minimum
 from transpect.decode.stepper import Stepper, Steps
 from transpect.text.tokenizer import Tokenizer
 
@@ -33,12 +31,11 @@ def generate(
     prefill_chunk: int | None = None,
     memory: int | None = None,
 ) -> list[Result]:
-    """As `stream`, all at once: the outputs in the order of the requests."""
-    ready = [request.seeded() for request in requests]
+    """As `stream`, all at once: the outputs in the order of the requests, and those of one request in theirs."""
     events = stream(
-        model, ready, tokenizer=tokenizer, batch_size=batch_size, prefill_chunk=prefill_chunk, memory=memory
+        model, requests, tokenizer=tokenizer, batch_size=batch_size, prefill_chunk=prefill_chunk, memory=memory
     )
-    return collect(events, ready)
+    return collect(events)
 
 
 def stream(
@@ -85,28 +82,13 @@ def stream(
 
 
 def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
-    """Greedy decoding and sampling of one batch, each row until it ends.
+    """Decode one batch by the strategy that its rows share.
 
     Args:
         steps: at the beginning, with a row for each of ``rows``.
-        rows: each asks for at least one token, and its parameters pass `check_minimum`.
+        rows: each asks for at least one token, and is of a request that passes `fit`.
     """
-    sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
-    logits = steps.prefill()
-    while True:
-        with torch.inference_mode():
-            choice = sampler.choose(logits, [row.written for row in rows])
-        chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
-        events = [row.take(token, logprob) for row, token, logprob in chosen]
-        yield from events
-        left = [place for place, event in enumerate(events) if event.finish_reason is None]
-        if not left:
-            return
-        token = choice.token
-        if len(left) < len(rows):
-            rows, sampler, token = [rows[place] for place in left], sampler.rows(left), token[left]
-            steps.select(left)
-        logits = steps.advance(token)
+    return rows[0].params.strategy.decode(steps, rows)
 
 
 def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Request:
@@ -137,6 +119,7 @@ def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Requ
             )
         check_vocabulary(name, ids, config.vocab_size)
     check_minimum(params, config.vocab_size)
+    params.strategy.check(params, config)
     if endless:
         return request
     room = limit - len(request.prompt)
@@ -155,17 +138,36 @@ def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Requ
 def _stream(
     model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None, memory: int | None
 ) -> Iterator[Event]:
-    yield from (row.nothing() for row in rows if not row.params.max_new_tokens)
-    asking = [row for row in rows if row.params.max_new_tokens]
-    for start in range(0, len(asking), batch_size):
-        batch = asking[start : start + batch_size]
-        prompts = [row.request.prompt for row in batch]
+    for row in rows:
+        if not row.params.max_new_tokens:
+            yield from (row.twin(choice).nothing() for choice in range(row.params.n))
+    for batch in _batches([row for row in rows if row.params.max_new_tokens], batch_size):
         steps = Stepper(
             model,
-            prompts,
+            [row.request.prompt for row in batch],
             horizons=[len(row.request.prompt) + row.params.max_new_tokens for row in batch],
             sources=[row.request.source or () for row in batch] if model.config.encoder else None,
             prefill_chunk=prefill_chunk,
             memory=memory,
         )
         yield from decode(steps, batch)
+
+
+def _batches(rows: Sequence[Row], batch_size: int) -> Iterator[list[Row]]:
+    """Rows of one strategy together, of which each batch takes at most ``batch_size`` rows of the model, or one
+    request."""
+    for strategy in dict.fromkeys(row.params.strategy for row in rows):
+        batch: list[Row] = []
+        taken = 0
+        for row in rows:
+            if row.params.strategy != strategy:
+                continue
+            for own in strategy.spread(row):
+                width = strategy.width(row.params)
+                if batch and taken + width > batch_size:
+                    yield batch
+                    batch, taken = [], 0
+                batch.append(own)
+                taken += width
+        if batch:
+            yield batch

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import GenerationError
+from transpect.decode.strategies import OPTIONS, Sample, Strategy, asked_for
+
+_ALIASES = {"num_return_sequences": "n"}
 
 SEEDS = (-(2**63), 2**64)
 """Seeds are whole numbers from the first to below the second."""
@@ -32,6 +35,8 @@ class GenerationParams:
         eos_ids: tokens that end the output; one, several, or None for none.
         ignore_eos: let these tokens pass as ordinary ones.
         banned: tokens that are never chosen; one, several, or None for none.
+        n: how many outputs to write.
+        strategy: how tokens are found.
     """
 
     max_new_tokens: int = 128
@@ -44,6 +49,8 @@ class GenerationParams:
     eos_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     banned: tuple[int, ...] = ()
+    n: int = 1
+    strategy: Strategy = field(default_factory=Sample)
 
     def __post_init__(self) -> None:
         # one string is one stop, a list does as well as a tuple, and None is none
@@ -53,6 +60,8 @@ class GenerationParams:
 
         _whole("max_new_tokens", self.max_new_tokens, "Pass how many tokens to write at most.")
         _whole("min_new_tokens", self.min_new_tokens, "Pass 0 to allow an end at any time.")
+        _whole("n", self.n, "Pass how many outputs to write.")
+        _check(self.n >= 1, "n must be at least 1", self.n, "Pass how many outputs to write.")
         _check(
             self.min_new_tokens <= self.max_new_tokens,
             "min_new_tokens must not exceed max_new_tokens",
@@ -103,18 +112,24 @@ class GenerationParams:
     def override(self, changes: Mapping[str, Any]) -> GenerationParams:
         """A copy with some parameters changed.
 
+        Args:
+            changes: by name. Options of a strategy (``num_beams``, …) choose it or change it; ``num_return_sequences``
+                is another name for ``n``.
+
         Raises:
             GenerationError: an unknown name, or a value outside its range.
         """
+        own = {_ALIASES.get(name, name): value for name, value in changes.items() if name not in OPTIONS}
         known = [f.name for f in fields(self)]
-        for name in changes:
+        for name in own:
             _check(
                 name in known,
                 f"there is no generation parameter {name!r}",
                 None,
-                f"{did_you_mean(name, known)} Known: {', '.join(known)}.".strip(),
+                f"{did_you_mean(name, [*known, *OPTIONS])} Known: {', '.join([*known, *sorted(OPTIONS)])}.".strip(),
             )
-        return replace(self, **changes)
+        options = {name: value for name, value in changes.items() if name in OPTIONS}
+        return replace(self, **{"strategy": asked_for(options, self.strategy), **own})
 
 
 def _several(name: str, value: object, one: type, remedy: str) -> tuple[Any, ...]:

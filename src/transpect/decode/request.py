@@ -37,14 +37,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Event:
-    """One token of one request.
+    """One token of one output.
 
     Attributes:
         request: which one, by its place in the list of requests.
-        token: its id; None in the only event of a request for no tokens.
+        token: its id; None in the only event of an output of no tokens.
         text: what can be given out now. The texts of all events join to the output.
         logprob: log-probability of the token in nats, by the model itself, before temperature and filters.
-        finish_reason: None until the last event of the request.
+        finish_reason: None until the last event of the output.
+        choice: which of the request's outputs, by its place among them.
+        seed: of the output.
+        score: what its strategy ranked the output by, in its last event; None where there is no ranking.
     """
 
     request: int
@@ -52,11 +55,14 @@ class Event:
     text: str = ""
     logprob: float = 0.0
     finish_reason: FinishReason | None = None
+    choice: int = 0
+    seed: int = 0
+    score: float | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """The whole output of one request.
+    """One whole output of one request.
 
     Attributes:
         ids: the tokens that were chosen, a final EOS included.
@@ -64,6 +70,8 @@ class Result:
         logprobs: of each token, as in `Event`.
         finish_reason: why it ended.
         seed: with this seed the same request gives the same tokens.
+        choice: which of the request's outputs, by its place among them.
+        score: as in `Event`.
     """
 
     ids: tuple[int, ...]
@@ -71,25 +79,27 @@ class Result:
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
     seed: int
+    choice: int = 0
+    score: float | None = None
 
 
-def collect(events: Iterable[Event], requests: Sequence[Request]) -> list[Result]:
-    """Put the events of seeded requests together, in the order of the requests."""
-    found: list[list[Event]] = [[] for _ in requests]
+def collect(events: Iterable[Event]) -> list[Result]:
+    """Put the events of all outputs together, in the order of the requests and of the outputs of each."""
+    found: dict[tuple[int, int], list[Event]] = {}
     for event in events:
-        found[event.request].append(event)
-    return [_result(own, request) for own, request in zip(found, requests, strict=True)]
+        found.setdefault((event.request, event.choice), []).append(event)
+    return [_result(found[key]) for key in sorted(found)]
 
 
-def _result(events: Sequence[Event], request: Request) -> Result:
-    tokens = [(event.token, event.logprob) for event in events if event.token is not None]
-    reason, seed = events[-1].finish_reason, request.params.seed
-    assert reason is not None, "the last event of a request says why it ended"
-    assert seed is not None, "a request is seeded before it is decoded"
+def _result(events: Sequence[Event]) -> Result:
+    tokens, last = [event for event in events if event.token is not None], events[-1]
+    assert last.finish_reason is not None, "the last event of an output says why it ended"
     return Result(
-        ids=tuple(token for token, _ in tokens),
+        ids=tuple(event.token for event in tokens if event.token is not None),
         text="".join(event.text for event in events),
-        logprobs=tuple(logprob for _, logprob in tokens),
-        finish_reason=reason,
-        seed=seed,
+        logprobs=tuple(event.logprob for event in tokens),
+        finish_reason=last.finish_reason,
+        seed=last.seed,
+        choice=last.choice,
+        score=last.score,
     )

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-from transpect.decode.request import Event, Request
+from dataclasses import replace
+
+from transpect.decode.request import Event, FinishReason, Request
+from transpect.decode.sampling import around
 from transpect.decode.text import text_stream
+from transpect.decode.trace import Trace
 from transpect.text.tokenizer import Tokenizer
 
 
 class Row:
-    """One request in a batch.
+    """One output in a batch.
 
     Args:
-        index: its place in the list of requests.
+        index: the place of its request in the list of requests.
         request: seeded; ``max_new_tokens`` fits the context.
         tokenizer: for text and stop strings.
+        choice: which of the request's outputs it is, counted from 0.
 
     Raises:
         GenerationError: stop strings without a tokenizer.
     """
 
-    def __init__(self, index: int, request: Request, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(self, index: int, request: Request, tokenizer: Tokenizer | None = None, choice: int = 0) -> None:
         assert request.params.seed is not None, "a request is seeded before it is decoded"
         self.index, self.request, self.params, self.seed = index, request, request.params, request.params.seed
-        self.written = 0
+        self.choice = choice
+        self.trace = Trace(tuple(request.prompt))
+        self._tokenizer = tokenizer
         self._text = text_stream(tokenizer, request.prompt, request.params.stop)
+
+    def twin(self, choice: int, seed: int | None = None) -> Row:
+        """Another output of the same request from its beginning, with the same seed or its own."""
+        params = self.params if seed is None else replace(self.params, seed=around(seed))
+        return Row(self.index, replace(self.request, params=params), self._tokenizer, choice)
 
     def take(self, token: int, logprob: float) -> Event:
         """Take the next token."""
-        self.written += 1
+        self.trace = self.trace.then(token)
         if token in self.params.ends:
-            return Event(self.index, token, self._text.end(), logprob, "eos")
-        delta, last = self._text.push(token), self.written == self.params.max_new_tokens
+            return self._event(token, self._text.end(), logprob, "eos")
+        delta, last = self._text.push(token), len(self.trace.written) == self.params.max_new_tokens
         if last:
             # what was held may hold a whole stop string, now that nothing follows
             delta += self._text.end()
         if self._text.stopped:
-            return Event(self.index, token, delta, logprob, "stop")
-        return Event(self.index, token, delta, logprob, "length" if last else None)
+            return self._event(token, delta, logprob, "stop")
+        return self._event(token, delta, logprob, "length" if last else None)
 
     def nothing(self) -> Event:
-        """The only event of a request for no tokens."""
-        return Event(self.index, None, finish_reason="length")
+        """The only event of an output of no tokens."""
+        return self._event(None, "", 0.0, "length")
+
+    def _event(self, token: int | None, text: str, logprob: float, reason: FinishReason | None) -> Event:
+        return Event(self.index, token, text, logprob, reason, choice=self.choice, seed=self.seed)

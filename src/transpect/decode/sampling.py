@@ -14,13 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from transpect.base.errors import GenerationError
 from transpect.decode import filters
-from transpect.decode.params import GenerationParams
+
+if TYPE_CHECKING:
+    from transpect.decode.params import GenerationParams
+    from transpect.decode.trace import Trace
+
+
+def around(seed: int) -> int:
+    """A seed of 64 bits that may have been counted on beyond the last one."""
+    return seed if seed < 2**64 else seed - 2**64
 
 
 def uniform(seed: int, step: int) -> float:
@@ -82,12 +91,12 @@ class Sampler:
         self.params, self.seeds = tuple(params), tuple(seeds)
         self.vocab_size, self.device = vocab_size, device
 
-    def choose(self, logits: Tensor, steps: Sequence[int]) -> Choice:
+    def choose(self, logits: Tensor, traces: Sequence[Trace]) -> Choice:
         """One token a row.
 
         Args:
             logits: [B, V].
-            steps: how many tokens each row has written.
+            traces: the past of each row.
 
         Raises:
             GenerationError: logits that are NaN or +inf, or all −inf.
@@ -100,24 +109,35 @@ class Sampler:
                 value="NaN or infinite logits",
                 remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
             )
-        token = self._hold(logits, steps).argmax(-1) if self.greedy else self._draw(self.filter(logits, steps), steps)
+        token = self._hold(logits, traces).argmax(-1) if self.greedy else self.draw(self.filter(logits, traces), traces)
         return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
 
-    def filter(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
+    def filter(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
         """What may still be chosen: bans, the minimum of tokens, temperature, top-k, top-p, each where a row asks."""
-        left = filters.temperature(self._hold(logits, steps), self._temperature)
+        left = filters.temperature(self._hold(logits, traces), self._temperature)
         if any(row.top_k is not None for row in self.params):
             left = filters.top_k(left, self._top_k)
         if any(row.top_p < 1 for row in self.params):
             left = filters.top_p(left, self._top_p)
         return left
 
-    def _hold(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
+    def _hold(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
         """No banned token, and no end before ``min_new_tokens``."""
-        early = [row.min_new_tokens > step and bool(row.ends) for row, step in zip(self.params, steps, strict=True)]
+        early = [
+            row.min_new_tokens > len(trace.written) and bool(row.ends)
+            for row, trace in zip(self.params, traces, strict=True)
+        ]
         if any(early):
             return filters.ban(logits, self._banned | self._ends & torch.tensor(early, device=self.device)[:, None])
         return filters.ban(logits, self._banned) if any(row.banned for row in self.params) else logits
+
+    def draw(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
+        """A token [B] of each row's distribution softmax(logits), by the noise of its seed and its length."""
+        # the inverse of the cumulative distribution: the first token where it exceeds the noise
+        noise = [uniform(seed, len(trace.written)) for seed, trace in zip(self.seeds, traces, strict=True)]
+        mass = logits.to(torch.float64).softmax(-1).cumsum(-1)  # [B, V]
+        level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * mass[:, -1:]
+        return torch.searchsorted(mass, level, right=True)[:, 0]
 
     def rows(self, index: Sequence[int]) -> Sampler:
         """The sampler of some of the rows."""
@@ -128,13 +148,6 @@ class Sampler:
     def greedy(self) -> bool:
         """Whether no row needs noise."""
         return all(row.greedy for row in self.params)
-
-    def _draw(self, logits: Tensor, steps: Sequence[int]) -> Tensor:
-        # the inverse of the cumulative distribution: the first token where it exceeds the noise
-        noise = [uniform(seed, step) for seed, step in zip(self.seeds, steps, strict=True)]
-        mass = logits.to(torch.float64).softmax(-1).cumsum(-1)  # [B, V]
-        level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * mass[:, -1:]
-        return torch.searchsorted(mass, level, right=True)[:, 0]
 
     @cached_property
     def _temperature(self) -> Tensor:

@@ -1,0 +1,55 @@
+"""Greedy decoding and sampling: one token after the other, never taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from transpect.decode.sampling import Sampler
+from transpect.decode.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from transpect.core import ModelConfig
+    from transpect.decode.params import GenerationParams
+    from transpect.decode.request import Event
+    from transpect.decode.row import Row
+    from transpect.decode.stepper import Steps
+
+
+@dataclass(frozen=True)
+class Sample(Strategy):
+    """Each token is drawn from what the filters leave; at ``temperature=0`` that is the best one. ``n`` outputs have
+    the seeds seed, seed + 1, …"""
+
+    def width(self, params: GenerationParams) -> int:
+        """See `Strategy.width`."""
+        return 1
+
+    def check(self, params: GenerationParams, config: ModelConfig) -> None:
+        """See `Strategy.check`."""
+
+    def spread(self, row: Row) -> list[Row]:
+        """See `Strategy.spread`."""
+        return [row.twin(choice, seed=row.seed + choice) for choice in range(row.params.n)]
+
+    def decode(self, steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
+        """See `Strategy.decode`."""
+        sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
+        logits = steps.prefill()
+        while True:
+            with torch.inference_mode():
+                choice = sampler.choose(logits, [row.trace for row in rows])
+            chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
+            events = [row.take(token, logprob) for row, token, logprob in chosen]
+            yield from events
+            left = [place for place, event in enumerate(events) if event.finish_reason is None]
+            if not left:
+                return
+            token = choice.token
+            if len(left) < len(rows):
+                rows, sampler, token = [rows[place] for place in left], sampler.rows(left), token[left]
+                steps.select(left)
+            logits = steps.advance(token)
