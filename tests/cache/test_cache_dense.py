@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from transpect.cache import DenseCache
-from transpect.cache.dense import unpadded
+from transpect.cache.columns import unpadded
 from transpect.core import AttentionConfig, Causal, Full, ModelConfig, StackConfig, Tags, Transformer, Window
 from transpect.core.positions import Alibi, Learned, Position, Rope, T5Buckets, TransformerXL
 

@@ -89,6 +89,6 @@ def test_what_is_kept_does_not_grow(tools: Any) -> None:
     steps.prefill()
     for token in range(30):
         steps.advance(torch.tensor([token, token]))
-        held = [*steps._cache._keys.values(), *steps._cache._values.values()]
+        held = [tensor for store in steps._cache._stores for tensor in store.values()]
         assert {tensor.shape[2] for tensor in held} == {5}
         assert {tensor.untyped_storage().nbytes() for tensor in held} == {2 * 16 * 5 * 8}

@@ -29,20 +29,25 @@ class SegmentMemory(Recent):
         limit: how many columns to keep, M.
     """
 
+    axis = 1
+
     def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self._hidden: dict[int, Tensor] = {}
+        super().__init__(limit, n_stores=1)
 
     def extend(self, layer: int, hidden: Tensor) -> Tensor:
         """Give remembered and new inputs together [B, M+T, D], and remember the last of them, detached."""
-        together = torch.cat([self._hidden[layer], hidden], 1) if layer in self._hidden else hidden
-        self._hidden[layer] = together[:, together.shape[1] - min(self.limit, together.shape[1]) :].detach()
+        together, last = self._joined(0, layer, hidden)
+        self._stores[0][layer] = last.detach()
         return together
+
+    def fork(self) -> SegmentMemory:
+        """An independent copy."""
+        return self._copy_to(SegmentMemory(self.limit))
 
     def tensors(self) -> dict[str, Tensor]:
         """All that is remembered, in storage of its own, by names without a meaning but for `of`."""
-        named = {str(layer): hidden for layer, hidden in self._hidden.items()}
-        numbers = {"limit": self.limit}
+        named = {str(layer): hidden for layer, hidden in self._stores[0].items()}
+        numbers = {"limit": self.limit, "fell": int(self._fell)}
         if self._tags is not None:
             named |= {tag: getattr(self._tags, tag) for tag in TAGS}
             numbers |= {} if self._tags.start is None else {"start": self._tags.start}
@@ -65,7 +70,8 @@ class SegmentMemory(Recent):
         if "position" in tensors:
             position, segment, prefix, is_global, horizon = (tensors[tag].to(device) for tag in TAGS)
             memory._tags = Tags(position, segment, prefix, is_global, horizon, None if start is None else int(start))
-        memory._hidden = {int(name): tensor.to(device) for name, tensor in tensors.items() if name.isdigit()}
+        memory._fell = bool(tensors.get("fell", True))  # one that is older than this entry does not know
+        memory._stores[0] = {int(name): tensor.to(device) for name, tensor in tensors.items() if name.isdigit()}
         return memory
 
 

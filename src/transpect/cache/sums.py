@@ -90,6 +90,21 @@ class SumsCache:
             )
         self._length, self._next, self._sums = 0, 0, {}
 
+    def forget(self, keep: Tensor) -> None:
+        """Refused, but for nothing and for everything.
+
+        Raises:
+            ConfigError: some columns should be forgotten and others kept.
+        """
+        if keep.shape[1] != self._length or bool(keep.any() & ~keep.all()):
+            raise ConfigError(
+                "a cache of sums can't forget some columns: what has been summed up can't be told apart",
+                value=f"forget({int((~keep).sum())} of {keep.numel()} tokens)",
+                remedy="Take a fork before what may be taken back, or use DenseCache.",
+            )
+        if keep.numel() and not bool(keep.any()):
+            self.crop(0)
+
     def compact(self) -> None:
         """Note where all rows have the same position again; there are no columns to forget."""
         if isinstance(self._next, Tensor):

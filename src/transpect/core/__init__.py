@@ -3,7 +3,18 @@
 from transpect.core.attention import AttentionConfig, QkNorm
 from transpect.core.block_visibility import Blocks, EdgeBlocks, RandomBlocks, UpTo
 from transpect.core.config import ModelConfig, override
-from transpect.core.context import NO_CACHE, NO_MEMORY, NO_SOURCE, NO_TAP, Cache, Context, Memory, Source, Tap
+from transpect.core.context import (
+    NO_CACHE,
+    NO_MEMORY,
+    NO_SOURCE,
+    NO_TAP,
+    Cache,
+    Context,
+    Memory,
+    PassCache,
+    Source,
+    Tap,
+)
 from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import FeedForward, Glu, Mlp
 from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass, Transform
@@ -83,6 +94,7 @@ __all__ = [
     "Norm",
     "NormalInit",
     "OtherLayers",
+    "PassCache",
     "Performer",
     "Placement",
     "PlainLayerNorm",

@@ -41,8 +41,8 @@ class NoCarry:
 NO_CARRY: Carry = NoCarry()
 
 
-class Cache(Protocol):
-    """Keys and values of tokens already seen. One object serves one batch through all layers."""
+class PassCache(Protocol):
+    """What a forward pass asks of a `Cache`."""
 
     @property
     def length(self) -> int:
@@ -64,6 +64,33 @@ class Cache(Protocol):
 
     def cross(self, layer: int, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The keys and values of the encoder's output for one layer, computed at most once."""
+
+
+class Cache(PassCache, Protocol):
+    """Keys and values of tokens already seen. One object serves one batch through all layers.
+
+    Between passes columns may be taken back from the end of each row, and rows chosen; what comes next is then as if
+    all that is gone had never been. What a kind of cache can't do it refuses by name (`ConfigError`), and holds what it
+    held.
+    """
+
+    def crop(self, length: int) -> None:
+        """Forget all columns from ``length`` on. What is known of an encoder's output stays."""
+
+    def forget(self, keep: Tensor) -> None:
+        """Forget the columns of each row that are False in ``keep`` [B, S] bool, S = `length`; tokens that are left
+        keep their positions, and what they knew of those that go. Columns at the end that hold nothing of any row are
+        gone afterwards."""
+
+    def compact(self) -> None:
+        """Forget columns that hold nothing of any row, and note where rows are alike again. Columns may be renumbered:
+        lengths noted before are void."""
+
+    def select(self, rows: Tensor) -> None:
+        """Keep the rows ``rows`` [B'] of the batch, in that order; a row may be chosen more than once or not at all."""
+
+    def fork(self) -> Cache:
+        """An independent copy."""
 
 
 class Memory(Protocol):
@@ -112,6 +139,21 @@ class NoCache(_NoPast):
 
     def carry(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Carry]:
         return key, value, NO_CARRY
+
+    def crop(self, length: int) -> None:
+        pass
+
+    def forget(self, keep: Tensor) -> None:
+        pass
+
+    def compact(self) -> None:
+        pass
+
+    def select(self, rows: Tensor) -> None:
+        pass
+
+    def fork(self) -> Cache:
+        return self
 
 
 class NoMemory(_NoPast):
@@ -164,6 +206,6 @@ class Context:
 
     tags: Tags
     source: Source = field(default=NO_SOURCE)
-    cache: Cache = NO_CACHE
+    cache: PassCache = NO_CACHE
     memory: Memory = NO_MEMORY
     tap: Tap = NO_TAP

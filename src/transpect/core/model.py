@@ -21,7 +21,18 @@ from torch import Tensor, nn
 from transpect.base.errors import ConfigError, MaskError
 from transpect.core.blocks import Stack
 from transpect.core.config import ModelConfig
-from transpect.core.context import NO_CACHE, NO_MEMORY, NO_SOURCE, NO_TAP, Cache, Context, Memory, Named, Source, Tap
+from transpect.core.context import (
+    NO_CACHE,
+    NO_MEMORY,
+    NO_SOURCE,
+    NO_TAP,
+    Context,
+    Memory,
+    Named,
+    PassCache,
+    Source,
+    Tap,
+)
 from transpect.core.embeddings import Embeddings, check_ids
 from transpect.core.heads import Sizes
 from transpect.core.initialization import initialize
@@ -78,7 +89,7 @@ class Transformer(nn.Module):
         tags: Tags | None = None,
         token_types: Tensor | None = None,
         source: Source = NO_SOURCE,
-        cache: Cache = NO_CACHE,
+        cache: PassCache = NO_CACHE,
         memory: Memory = NO_MEMORY,
         tap: Tap = NO_TAP,
     ) -> Tensor:
@@ -108,7 +119,7 @@ class Transformer(nn.Module):
         tags: Tags | None = None,
         token_types: Tensor | None = None,
         source: Source = NO_SOURCE,
-        cache: Cache = NO_CACHE,
+        cache: PassCache = NO_CACHE,
         memory: Memory = NO_MEMORY,
         tap: Tap = NO_TAP,
     ) -> Tensor:
@@ -140,7 +151,7 @@ class Transformer(nn.Module):
         return hidden
 
     def _context(
-        self, tower: str, ids: Tensor, tags: Tags | None, source: Source, cache: Cache, memory: Memory, tap: Tap
+        self, tower: str, ids: Tensor, tags: Tags | None, source: Source, cache: PassCache, memory: Memory, tap: Tap
     ) -> Context:
         check_ids(ids, self.config.vocab_size)
         if cache is not NO_CACHE and memory is not NO_MEMORY:
@@ -168,7 +179,7 @@ class Transformer(nn.Module):
         return writers
 
 
-def following(past: Cache | Memory, ids: Tensor) -> Tags:
+def following(past: PassCache | Memory, ids: Tensor) -> Tags:
     """Tags of unpadded rows [B, T] that go on where ``past`` ends."""
     batch, length = ids.shape
     start = past.next_position
