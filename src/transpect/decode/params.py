@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, cast
+from typing import Any
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import GenerationError
+from transpect.decode.filters.options import FilterParams, is_number, is_whole, several
 from transpect.decode.strategies import OPTIONS, Sample, Strategy, asked_for
 
 _ALIASES = {"num_return_sequences": "n"}
@@ -18,8 +18,8 @@ SEEDS = (-(2**63), 2**64)
 
 
 @dataclass(frozen=True)
-class GenerationParams:
-    """How one request is decoded. The defaults are greedy and leave everything else off.
+class GenerationParams(FilterParams):
+    """How one request is decoded. The defaults are greedy and leave everything else off. See `FilterParams` for more.
 
     0 is a value, never "unset". A filter always leaves at least one token, so ``temperature=0``, ``top_k=0`` and
     ``top_p=0`` all mean the best token alone; filters are off at ``temperature=1``, ``top_k=None``, ``top_p=1``.
@@ -54,9 +54,9 @@ class GenerationParams:
 
     def __post_init__(self) -> None:
         # one string is one stop, a list does as well as a tuple, and None is none
-        object.__setattr__(self, "stop", _several("stop", self.stop, str, "Pass a text, or a list of texts."))
+        object.__setattr__(self, "stop", several("stop", self.stop, str, "Pass a text, or a list of texts."))
         for name in ("eos_ids", "banned"):
-            object.__setattr__(self, name, _several(name, getattr(self, name), int, "Pass an id, or a list of ids."))
+            object.__setattr__(self, name, several(name, getattr(self, name), int, "Pass an id, or a list of ids."))
 
         _whole("max_new_tokens", self.max_new_tokens, "Pass how many tokens to write at most.")
         _whole("min_new_tokens", self.min_new_tokens, "Pass 0 to allow an end at any time.")
@@ -69,7 +69,7 @@ class GenerationParams:
             "Lower the one or raise the other.",
         )
         _check(
-            _is_number(self.temperature) and 0 <= self.temperature < math.inf,
+            is_number(self.temperature) and self.temperature >= 0,
             "temperature must be a finite number from 0",
             self.temperature,
             "0 is greedy, 1 the model's own distribution.",
@@ -77,13 +77,13 @@ class GenerationParams:
         if self.top_k is not None:
             _whole("top_k", self.top_k, "Pass None to switch it off; 0 and 1 leave the best token.")
         _check(
-            _is_number(self.top_p) and 0 <= self.top_p <= 1,
+            is_number(self.top_p) and 0 <= self.top_p <= 1,
             "top_p must be a probability from 0 to 1",
             self.top_p,
             "1 switches it off; 0 leaves the best token.",
         )
         _check(
-            self.seed is None or (_is_whole(self.seed) and SEEDS[0] <= self.seed < SEEDS[1]),
+            self.seed is None or (type(self.seed) is int and SEEDS[0] <= self.seed < SEEDS[1]),
             "seed must be a whole number of 64 bits, or None",
             self.seed,
             "None takes a new one each time.",
@@ -98,6 +98,7 @@ class GenerationParams:
         for name in ("eos_ids", "banned"):
             for token in getattr(self, name):
                 _whole(f"each of {name}", token, "Pass ids of the vocabulary.")
+        self.check_filters()
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -132,30 +133,8 @@ class GenerationParams:
         return replace(self, **{"strategy": asked_for(options, self.strategy), **own})
 
 
-def _several(name: str, value: object, one: type, remedy: str) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, one):
-        return (value,)
-    _check(isinstance(value, Iterable), f"{name} must be one or several", value, remedy)
-    return tuple(cast(Iterable[Any], value))
-
-
 def _whole(name: str, value: object, remedy: str) -> None:
-    _check(
-        isinstance(value, int) and _is_whole(value) and value >= 0,
-        f"{name} must be a whole number from 0",
-        value,
-        remedy,
-    )
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    _check(is_whole(value), f"{name} must be a whole number from 0", value, remedy)
 
 
 def _check(holds: bool, rule: str, value: object, remedy: str) -> None:

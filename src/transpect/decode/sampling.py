@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from transpect.base.errors import GenerationError
-from transpect.decode import filters
+from transpect.decode.filters import PROCESSORS, WARPERS, Filter
 
 if TYPE_CHECKING:
     from transpect.decode.params import GenerationParams
@@ -57,22 +57,54 @@ class Choice:
 
 
 def check_minimum(params: GenerationParams, vocab_size: int) -> None:
-    """Refuse what leaves no token to choose.
+    """Refuse what leaves no token to choose, and biases of tokens that there are not.
 
     Raises:
-        GenerationError: every token is banned; ``min_new_tokens`` where every one that is not ends the output.
+        GenerationError: every token is banned; ``min_new_tokens`` or ``min_length`` where every one that is not ends the
+            output; an id of a bias or a bad word outside the vocabulary.
     """
     banned = {token for token in params.banned if token < vocab_size}
     if len(banned) == vocab_size:
         raise GenerationError(
             "a token must be left to choose", value=f"all {vocab_size} are banned", remedy="Take some out of banned."
         )
-    if params.min_new_tokens and len(banned | {token for token in params.ends if token < vocab_size}) == vocab_size:
+    waits = params.min_new_tokens or params.min_length
+    if waits and len(banned | {token for token in params.ends if token < vocab_size}) == vocab_size:
         raise GenerationError(
-            "min_new_tokens needs a token that is not in eos_ids",
+            "min_new_tokens and min_length need a token that is not in eos_ids",
             value=f"all {vocab_size} tokens end the output",
-            remedy="Pass min_new_tokens=0.",
+            remedy="Pass min_new_tokens=0 and min_length=0.",
         )
+    for name, ids in (
+        ("logit_bias", [token for token, _ in params.logit_bias]),
+        ("sequence_bias", [token for own, _ in params.sequence_bias for token in own]),
+        ("bad_words", [token for own in params.bad_words for token in own]),
+        ("forced_eos_token_id", params.forced_eos_token_id),
+    ):
+        worst = max(ids, default=0)
+        if worst >= vocab_size:
+            raise GenerationError(
+                f"each id of {name} must be below the model's vocab_size={vocab_size}",
+                value=worst,
+                remedy="Take it out, or encode with the tokenizer of this model.",
+            )
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A filter as a batch uses it."""
+
+    filter: Filter
+    rows: Sequence[int]
+    index: Tensor | None  # of the rows that ask; None: all of them
+    values: Any
+
+    def apply(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
+        """Logits [B, V], of which the rows that ask are changed."""
+        if self.index is None:
+            return self.filter.apply(logits, self.values, traces)
+        own = self.filter.apply(logits[self.index], self.values, [traces[i] for i in self.rows])
+        return logits.index_copy(0, self.index, own)
 
 
 class Sampler:
@@ -96,12 +128,12 @@ class Sampler:
 
         Args:
             logits: [B, V].
-            traces: the past of each row.
+            traces: of the rows.
 
         Raises:
             GenerationError: logits that are NaN or +inf, or all −inf.
         """
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        wide = _wide(logits)
         total = wide.logsumexp(-1)  # [B]
         if not bool(total.isfinite().all()):
             raise GenerationError(
@@ -109,38 +141,43 @@ class Sampler:
                 value="NaN or infinite logits",
                 remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
             )
-        token = self._hold(logits, traces).argmax(-1) if self.greedy else self.draw(self.filter(logits, traces), traces)
+        token = self.process(wide, traces).argmax(-1) if self.greedy else self.draw(self.filter(wide, traces), traces)
         return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
 
+    def process(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
+        """The filters that look at the past, for strategies that take the best: `filters.PROCESSORS`.
+
+        Args:
+            logits: [B, V].
+            traces: of the rows.
+
+        Returns:
+            [B, V], at least float32; no row is −inf everywhere.
+        """
+        return _run(self._processors, _wide(logits), traces)
+
     def filter(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
-        """What may still be chosen: bans, the minimum of tokens, temperature, top-k, top-p, each where a row asks."""
-        left = filters.temperature(self._hold(logits, traces), self._temperature)
-        if any(row.top_k is not None for row in self.params):
-            left = filters.top_k(left, self._top_k)
-        if any(row.top_p < 1 for row in self.params):
-            left = filters.top_p(left, self._top_p)
-        return left
+        """All filters, as `process`: what may be drawn, and how probably. A greedy row has one token left."""
+        return _run(self._warpers, self.process(logits, traces), traces)
 
-    def _hold(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
-        """No banned token, and no end before ``min_new_tokens``."""
-        early = [
-            row.min_new_tokens > len(trace.written) and bool(row.ends)
-            for row, trace in zip(self.params, traces, strict=True)
-        ]
-        if any(early):
-            return filters.ban(logits, self._banned | self._ends & torch.tensor(early, device=self.device)[:, None])
-        return filters.ban(logits, self._banned) if any(row.banned for row in self.params) else logits
+    def draw(self, filtered: Tensor, traces: Sequence[Trace]) -> Tensor:
+        """A token a row [B], by the noise that belongs to its seed and to how many it has written.
 
-    def draw(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
-        """A token [B] of each row's distribution softmax(logits), by the noise of its seed and its length."""
+        Args:
+            filtered: [B, V], from `filter`.
+            traces: of the rows.
+        """
         # the inverse of the cumulative distribution: the first token where it exceeds the noise
         noise = [uniform(seed, len(trace.written)) for seed, trace in zip(self.seeds, traces, strict=True)]
-        mass = logits.to(torch.float64).softmax(-1).cumsum(-1)  # [B, V]
-        level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * mass[:, -1:]
+        mass = filtered.to(torch.float64).softmax(-1).cumsum(-1)  # [B, V]
+        total = mass[:, -1:]
+        level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * total
+        # rounding must not reach the end, where no token is
+        level = torch.minimum(level, total.nextafter(torch.zeros_like(total)))
         return torch.searchsorted(mass, level, right=True)[:, 0]
 
     def rows(self, index: Sequence[int]) -> Sampler:
-        """The sampler of some of the rows."""
+        """The sampler of some of the rows; a row may be chosen more than once."""
         params, seeds = [self.params[i] for i in index], [self.seeds[i] for i in index]
         return Sampler(params, seeds, self.vocab_size, self.device)
 
@@ -150,31 +187,30 @@ class Sampler:
         return all(row.greedy for row in self.params)
 
     @cached_property
-    def _temperature(self) -> Tensor:
-        return torch.tensor([row.temperature for row in self.params], dtype=torch.float64, device=self.device)
+    def _processors(self) -> list[_Stage]:
+        return self._stages(PROCESSORS)
 
     @cached_property
-    def _top_k(self) -> Tensor:
-        off = self.vocab_size
-        ks = [off if row.top_k is None else min(row.top_k, off) for row in self.params]
-        return torch.tensor(ks, device=self.device)
+    def _warpers(self) -> list[_Stage]:
+        return self._stages(WARPERS)
 
-    @cached_property
-    def _top_p(self) -> Tensor:
-        return torch.tensor([row.top_p for row in self.params], dtype=torch.float64, device=self.device)
+    def _stages(self, table: Sequence[Filter]) -> list[_Stage]:
+        """The filters that a row asks for, in their order."""
+        stages = []
+        for one in table:
+            rows = [i for i, row in enumerate(self.params) if one.asks(row)]
+            if rows:
+                index = None if len(rows) == len(self.params) else torch.tensor(rows, device=self.device)
+                values = one.values([self.params[i] for i in rows], self.vocab_size, self.device)
+                stages.append(_Stage(one, rows, index, values))
+        return stages
 
-    @cached_property
-    def _ends(self) -> Tensor:
-        """[B, V] bool: the tokens that end each row."""
-        return self._marked([row.ends for row in self.params])
 
-    @cached_property
-    def _banned(self) -> Tensor:
-        """[B, V] bool: the tokens that a row never chooses."""
-        return self._marked([row.banned for row in self.params])
+def _wide(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    def _marked(self, tokens: Sequence[Sequence[int]]) -> Tensor:
-        marked = torch.zeros(len(tokens), self.vocab_size, dtype=torch.bool)
-        for i, own in enumerate(tokens):
-            marked[i, [token for token in own if token < self.vocab_size]] = True
-        return marked.to(self.device)
+
+def _run(stages: Sequence[_Stage], logits: Tensor, traces: Sequence[Trace]) -> Tensor:
+    for stage in stages:
+        logits = stage.apply(logits, traces)
+    return logits

@@ -1,0 +1,157 @@
+"""Filters that sampling alone needs: they look at the distribution, sharpen it, and cut its tail off by −inf.
+
+Axes: B batch, V vocabulary.
+
+Each takes one value a row. None changes the logit of a token that it leaves (but `temperature`), and each leaves the
+most probable token, or the most typical one, whatever its value.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+HIDDEN = float("-inf")
+
+_SLACK = 1e-6
+"""How far below its bound a sum of probabilities may fall by rounding, or (as a share) a probability, and still count
+as reaching it."""
+
+_FIRST_LOOK = 256
+"""How many tokens a nucleus is looked for in before all of them are put in order."""
+
+
+def temperature(logits: Tensor, value: Tensor) -> Tensor:
+    """logits / value, shifted so that the best token has 0; at 0 the limit: the first of the best tokens alone.
+
+    The shift changes no probability, and keeps a very small temperature from overflowing.
+
+    Args:
+        logits: [B, V].
+        value: [B], at least 0.
+
+    Returns:
+        [B, V], at least float32.
+    """
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    greedy = value == 0  # [B]
+    divisor = value.masked_fill(greedy, 1.0).to(wide.dtype)
+    scaled = (wide - wide.amax(-1, keepdim=True)) / divisor.clamp(min=torch.finfo(wide.dtype).tiny)[:, None]
+    best = torch.full_like(scaled, HIDDEN).scatter_(-1, wide.argmax(-1, keepdim=True), 0.0)
+    return torch.where(greedy[:, None], best, scaled)
+
+
+def top_k(logits: Tensor, k: Tensor) -> Tensor:
+    """Leave the k tokens with the largest logits, exactly k: among equal ones the lower ids stay.
+
+    Args:
+        logits: [B, V].
+        k: [B] int64; 0 is as 1, V or more leaves all.
+    """
+    size = logits.shape[-1]
+    off = k >= size  # [B]
+    k = k.clamp(min=1).masked_fill(off, 1)[:, None]  # [B, 1]
+    largest = logits.topk(int(k.max()), dim=-1).values  # [B, max k]
+    threshold = largest.gather(-1, k - 1)  # [B, 1]
+    above, level = logits > threshold, logits == threshold
+    room = k - above.sum(-1, keepdim=True)
+    stays = above | (level & (level.cumsum(-1) <= room)) | off[:, None]
+    return logits.masked_fill(~stays, HIDDEN)
+
+
+def top_p(logits: Tensor, p: Tensor) -> Tensor:
+    """Nucleus: leave the fewest most probable tokens that together reach p (Holtzman et al. 2020, §3.1).
+
+    Token i stays where the tokens before it, by falling probability and then rising id, do not reach p yet. The first
+    one always stays.
+
+    Args:
+        logits: [B, V].
+        p: [B] in [0, 1]; 1 leaves all, 0 the best token.
+    """
+    size = logits.shape[-1]
+    wide = logits.to(torch.float64)
+    total = wide.logsumexp(-1, keepdim=True)  # [B, 1]
+    wanted = (p.to(torch.float64) - _SLACK)[:, None]  # [B, 1]
+    off = p >= 1  # [B]
+    # equal logits have equal probabilities, so a count says it all; it is mostly small, and a sort of V is slow
+    look = min(_FIRST_LOOK, size)
+    while True:
+        probability = (wide.topk(look, dim=-1).values - total).exp()  # [B, look]
+        count = ((probability.cumsum(-1) - probability) < wanted).sum(-1)  # [B]
+        if look == size or bool(((count < look) | off).all()):
+            break
+        look = min(look * 8, size)
+    return top_k(logits, count.masked_fill(off, size))
+
+
+def min_p(logits: Tensor, p: Tensor) -> Tensor:
+    """Leave the tokens with at least p times the probability of the best (Nguyen et al. 2024, §3).
+
+    Args:
+        logits: [B, V].
+        p: [B] in [0, 1]; 0 leaves all, 1 the best token and its equals.
+    """
+    best = logits.amax(-1, keepdim=True)
+    ratio = (logits - best).to(torch.float64).exp()  # [B, V]
+    return _keep(logits, (ratio >= _reached(p)) | (logits == best))
+
+
+def typical_p(logits: Tensor, mass: Tensor) -> Tensor:
+    """Leave the fewest most typical tokens that together reach ``mass`` (Meister et al. 2023, §3).
+
+    The most typical token is the one whose surprise −ln p is nearest to the expected one, the entropy
+    H = −Σ p ln p. Among equally typical ones the lower ids stay.
+
+    Args:
+        logits: [B, V].
+        mass: [B] in [0, 1]; 1 leaves all, 0 the most typical token.
+    """
+    log = logits.to(torch.float64).log_softmax(-1)
+    probability = log.exp()
+    distance = (-log - _entropy(log)[:, None]).abs()  # inf for what is out already
+    order = distance.sort(dim=-1, stable=True).indices
+    ordered = probability.gather(-1, order)
+    stays = (ordered.cumsum(-1) - ordered) < (mass.to(torch.float64) - _SLACK)[:, None]
+    stays[:, 0] = True
+    kept = torch.zeros_like(stays).scatter_(-1, order, stays)
+    return _keep(logits, kept | (mass >= 1)[:, None])
+
+
+def epsilon_cutoff(logits: Tensor, epsilon: Tensor) -> Tensor:
+    """Leave the tokens with a probability of at least ε, and the best (Hewitt et al. 2022, §5.2).
+
+    Args:
+        logits: [B, V].
+        epsilon: [B] in [0, 1]; 0 leaves all.
+    """
+    return _cut(logits, logits.to(torch.float64).log_softmax(-1), epsilon.to(torch.float64))
+
+
+def eta_cutoff(logits: Tensor, epsilon: Tensor) -> Tensor:
+    """Leave the tokens with a probability of at least η = min(ε, √ε e^−H), and the best; H is the entropy in nats
+    (Hewitt et al. 2022, §5.3).
+
+    Args:
+        logits: [B, V].
+        epsilon: [B] in [0, 1]; 0 leaves all.
+    """
+    log, wide = logits.to(torch.float64).log_softmax(-1), epsilon.to(torch.float64)
+    return _cut(logits, log, torch.minimum(wide, wide.sqrt() * (-_entropy(log)).exp()))
+
+
+def _cut(logits: Tensor, log: Tensor, least: Tensor) -> Tensor:
+    return _keep(logits, (log.exp() >= _reached(least)) | (logits == logits.amax(-1, keepdim=True)))
+
+
+def _reached(least: Tensor) -> Tensor:
+    return (least.to(torch.float64) * (1 - _SLACK))[:, None]
+
+
+def _keep(logits: Tensor, stays: Tensor) -> Tensor:
+    return logits.masked_fill(~stays, HIDDEN)
+
+
+def _entropy(log: Tensor) -> Tensor:
+    """[B], in nats, of log-probabilities [B, V]; 0 ln 0 = 0."""
+    return -(log.exp() * log).nansum(-1)
