@@ -1,5 +1,5 @@
-"""A row for each filter, in their order: what a request may ask of it, and what it does, spelled out in Python for one row
-of logits and no tensors."""
+"""A row for each filter, in their order: what a request may ask of it, and what it does, spelled out in Python for one
+row of logits and no tensors."""
 
 from __future__ import annotations
 
@@ -174,7 +174,9 @@ def dry(row: Row, params: GenerationParams, trace: Trace) -> Row:
     last_n, allowed, breakers = params.dry_penalty_last_n, params.dry_allowed_length, params.dry_sequence_breakers
     window = past(trace)
     window = window if last_n is None else window[len(window) - min(last_n, len(window)) :]
-    since = next((n for n in range(len(window)) if any(ends(window[: len(window) - n], b) for b in breakers)), len(window))
+    since = next(
+        (n for n in range(len(window)) if any(ends(window[: len(window) - n], b) for b in breakers)), len(window)
+    )
     out = list(row)
     for token in range(len(row)):
         lengths = [common_end(window[:end], window, since) for end in range(1, len(window)) if window[end] == token]
@@ -260,7 +262,11 @@ def eta_cutoff(row: Row, params: GenerationParams, trace: Trace) -> Row:
 FILTERS = (
     FilterCase(
         "restrict",
-        lambda r: {"banned": some(r, r.randint(1, 8)), "min_new_tokens": r.randint(0, 20), "min_length": r.randint(0, 50)},
+        lambda r: {
+            "banned": some(r, r.randint(1, 8)),
+            "min_new_tokens": r.randint(0, 20),
+            "min_length": r.randint(0, 50),
+        },
         restrict,
     ),
     FilterCase("logit_bias", lambda r: {"logit_bias": {i: r.uniform(-5, 5) for i in some(r, 6)}}, logit_bias),
@@ -277,7 +283,9 @@ FILTERS = (
     FilterCase("presence_penalty", lambda r: {"presence_penalty": r.uniform(-2, 2)}, presence_penalty),
     FilterCase("no_repeat_ngram_size", lambda r: {"no_repeat_ngram_size": r.randint(1, 4)}, no_repeat_ngram),
     FilterCase(
-        "encoder_no_repeat_ngram_size", lambda r: {"encoder_no_repeat_ngram_size": r.randint(1, 4)}, encoder_no_repeat_ngram
+        "encoder_no_repeat_ngram_size",
+        lambda r: {"encoder_no_repeat_ngram_size": r.randint(1, 4)},
+        encoder_no_repeat_ngram,
     ),
     FilterCase("bad_words", lambda r: {"bad_words": sequences(r)}, bad_words),
     FilterCase("forced_eos_token_id", lambda r: {"forced_eos_token_id": some(r, 2)}, forced_eos),

@@ -10,12 +10,13 @@ from random import Random
 
 import pytest
 import torch
-from .filter_cases import FILTERS, VOCAB, FilterCase, chain, params_of, trace_of
 from torch import Tensor
 
 from transpect.decode import GenerationParams, Sampler
 from transpect.decode.filters import CHAIN, PROCESSORS
 from transpect.decode.trace import Trace
+
+from .filter_cases import FILTERS, VOCAB, FilterCase, chain, params_of, trace_of
 
 CPU = torch.device("cpu")
 Rows = list[tuple[GenerationParams, Trace]]

@@ -28,7 +28,8 @@ class Row:
         assert request.params.seed is not None, "a request is seeded before it is decoded"
         self.index, self.request, self.params, self.seed = index, request, request.params, request.params.seed
         self.choice = choice
-        self.trace = Trace(tuple(request.prompt))
+        source = None if request.source is None else tuple(request.source)
+        self.trace = Trace(tuple(request.prompt), source=source)
         self._tokenizer = tokenizer
         self._text = text_stream(tokenizer, request.prompt, request.params.stop)
 

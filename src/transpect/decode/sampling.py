@@ -60,8 +60,8 @@ def check_minimum(params: GenerationParams, vocab_size: int) -> None:
     """Refuse what leaves no token to choose, and biases of tokens that there are not.
 
     Raises:
-        GenerationError: every token is banned; ``min_new_tokens`` or ``min_length`` where every one that is not ends the
-            output; an id of a bias or a bad word outside the vocabulary.
+        GenerationError: every token is banned; ``min_new_tokens`` or ``min_length`` where every one that is not ends
+            the output; an id of a bias or a bad word outside the vocabulary.
     """
     banned = {token for token in params.banned if token < vocab_size}
     if len(banned) == vocab_size:

@@ -33,11 +33,13 @@ class Trace:
         prompt: ids that the decoder began with. There is no padding in it.
         written: ids that were chosen since.
         constraint: what the output must be like.
+        source: ids that the encoder of an encoder–decoder read.
     """
 
     prompt: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
     constraint: Constraint = FREE
+    source: tuple[int, ...] | None = None
 
     def then(self, *tokens: int) -> Trace:
         """The past after these tokens."""

@@ -12,10 +12,11 @@ They are applied in the order of `CHAIN`, which is that of ``transformers`` for 
 6. ``begin_suppress_tokens``, then DRY (``dry_multiplier``)
 7. the choice: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``typical_p``, ``epsilon_cutoff``, ``eta_cutoff``
 
-1 to 6 are `PROCESSORS`, for every strategy; 7 are `WARPERS`, for those that draw. A filter is applied to the rows that ask
-for it and leaves the others bit for bit as they are, and what it does to a row depends on that row alone. None leaves a
-row without a token: where the filters of 4, or ``begin_suppress_tokens``, would take the last one, they leave the row as
-it is; where `restrict` would, what it allows comes back as equals.
+1 to 6 are `PROCESSORS`, for every strategy; 7 are `WARPERS`, for those that draw. A filter is applied to the rows that
+ask for it and leaves the others bit for bit as they are, and what it does to a row depends on that row alone.
+
+None leaves a row without a token. Where those of 4 or ``begin_suppress_tokens`` would take the last one, they leave the
+row as it is; where `restrict` would, what it allows comes back as equals; penalties are finite.
 """
 
 from transpect.decode.filters.bans import (

@@ -81,7 +81,7 @@ def _continued(options: Dry, trace: Trace) -> tuple[Tensor, Tensor]:
             break
         length[alive] = n + 1
     goes_on = length >= allowed
-    tokens, which = window[1:][goes_on].unique(return_inverse=True)
+    tokens, which = torch.unique(window[1:][goes_on], return_inverse=True)
     longest = torch.zeros_like(tokens).scatter_reduce_(0, which, length[goes_on], "amax")
     alone = torch.tensor([own[0] for own in options.breakers if len(own) == 1], dtype=torch.int64)
     free = ~torch.isin(tokens, alone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from transpect.base.errors import GenerationError
 
@@ -92,7 +92,7 @@ def several(name: str, value: object, one: type, remedy: str) -> tuple[Any, ...]
         return (value,)
     if not isinstance(value, Iterable):
         raise GenerationError(f"{name} must be one or several", value=value, remedy=remedy)
-    return tuple(cast(Iterable[Any], value))
+    return tuple(value)
 
 
 def is_whole(value: object) -> bool:
@@ -117,7 +117,9 @@ def _sequences(name: str, value: object) -> tuple[Ids, ...]:
     """Sequences of ids; a number among them is a sequence of one."""
     found = tuple(_ids(name, own) for own in several(name, value, int, "Pass a list of lists of ids."))
     if not all(found):
-        raise GenerationError(f"each of {name} must have at least one id", value=value, remedy="Take the empty ones out.")
+        raise GenerationError(
+            f"each of {name} must have at least one id", value=value, remedy="Take the empty ones out."
+        )
     return found
 
 

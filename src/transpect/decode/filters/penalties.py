@@ -2,8 +2,7 @@
 
 Axes: B batch, V vocabulary, N places.
 
-Each takes one value a row and the row's own past. A token without a logit (−inf) never gets one, and a finite logit stays
-finite.
+Each takes one value a row and the row's own past. −inf stays −inf, and a finite logit stays finite.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def encoder_repetition_penalty(logits: Tensor, penalty: Tensor, traces: Sequence
 
 
 def presence_penalty(logits: Tensor, penalty: Tensor, traces: Sequence[Trace]) -> Tensor:
-    """Subtract α from the logit of each token in the output (OpenAI's API; the prompt doesn't count).
+    """Subtract α from the logit of each token that stands in the output, not in the prompt (OpenAI's API).
 
     Args:
         logits: [B, V], at least float32.
@@ -56,7 +55,7 @@ def presence_penalty(logits: Tensor, penalty: Tensor, traces: Sequence[Trace]) -
 
 
 def frequency_penalty(logits: Tensor, penalty: Tensor, traces: Sequence[Trace]) -> Tensor:
-    """Subtract α from the logit of a token as often as it stands in the output (OpenAI's API; the prompt doesn't count).
+    """Subtract α from the logit of a token as often as it stands in the output, not in the prompt (OpenAI's API).
 
     Args:
         logits: [B, V], at least float32.
