@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import torch
@@ -158,6 +159,46 @@ def choose(logits: list[float], params: GenerationParams, step: int) -> int:
     return max(nucleus)
 
 
+class TableSteps:
+    """`Steps` over tables: the logits after the tokens that a row has written, whatever its prompt.
+
+    Args:
+        tables: one for each row: tokens written to logits [V].
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, *tables: Callable[[tuple[int, ...]], Sequence[float]]) -> None:
+        self._rows = [(table, ()) for table in tables]
+        self.vocab_size = len(tables[0](()))
+
+    def prefill(self) -> torch.Tensor:
+        return self._logits()
+
+    def advance(self, token: torch.Tensor) -> torch.Tensor:
+        self._rows = [
+            (table, (*written, one)) for (table, written), one in zip(self._rows, token.tolist(), strict=True)
+        ]
+        return self._logits()
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._rows = [self._rows[i] for i in rows]
+
+    def _logits(self) -> torch.Tensor:
+        return torch.tensor([list(table(written)) for table, written in self._rows], dtype=torch.float64)
+
+
+def random_table(vocab_size: int, seed: int, spread: float = 2.0) -> Callable[[tuple[int, ...]], Sequence[float]]:
+    """Logits that depend on all that was written, normally distributed."""
+
+    @cache
+    def table(written: tuple[int, ...]) -> Sequence[float]:
+        place = hash((seed, *written)) % 2**63  # hashes of whole numbers are the same in every run
+        return (torch.randn(vocab_size, generator=torch.Generator().manual_seed(place)).double() * spread).tolist()
+
+    return table
+
+
 @pytest.fixture(scope="session")
 def letters() -> Tokenizer:
     """A token a character."""
@@ -187,6 +228,8 @@ class Tools:
     requests = staticmethod(requests_for)
     spelled_out = staticmethod(spelled_out)
     after = staticmethod(after)
+    table_steps = TableSteps
+    random_table = staticmethod(random_table)
 
 
 @pytest.fixture(scope="session")

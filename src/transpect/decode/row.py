@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from transpect.decode.request import Event, FinishReason, Request
 from transpect.decode.sampling import around
-from transpect.decode.text import text_stream
+from transpect.decode.text import TextStream, text_stream
 from transpect.decode.trace import Trace
 from transpect.text.tokenizer import Tokenizer
 
@@ -37,6 +37,10 @@ class Row:
         """Another output of the same request from its beginning, with the same seed or its own."""
         params = self.params if seed is None else replace(self.params, seed=around(seed))
         return Row(self.index, replace(self.request, params=params), self._tokenizer, choice)
+
+    def text(self) -> TextStream:
+        """The text of this output from its beginning, for who tries what tokens would give."""
+        return text_stream(self._tokenizer, self.request.prompt, self.params.stop)
 
     def take(self, token: int, logprob: float) -> Event:
         """Take the next token."""

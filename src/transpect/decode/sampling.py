@@ -107,6 +107,23 @@ class _Stage:
         return logits.index_copy(0, self.index, own)
 
 
+def totalled(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [B, V], at least float32, and ln Σ exp of each row [B]: the difference is the log-probability.
+
+    Raises:
+        GenerationError: logits that are NaN or +inf, or all −inf.
+    """
+    wide = _wide(logits)
+    total = wide.logsumexp(-1)  # [B]
+    if not bool(total.isfinite().all()):
+        raise GenerationError(
+            "the model's logits must be numbers",
+            value="NaN or infinite logits",
+            remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
+        )
+    return wide, total
+
+
 class Sampler:
     """The parameters of the rows of a batch as tensors.
 
@@ -133,14 +150,7 @@ class Sampler:
         Raises:
             GenerationError: logits that are NaN or +inf, or all −inf.
         """
-        wide = _wide(logits)
-        total = wide.logsumexp(-1)  # [B]
-        if not bool(total.isfinite().all()):
-            raise GenerationError(
-                "the model's logits must be numbers",
-                value="NaN or infinite logits",
-                remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
-            )
+        wide, total = totalled(logits)
         token = self.process(wide, traces).argmax(-1) if self.greedy else self.draw(self.filter(wide, traces), traces)
         return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from copy import deepcopy
+from typing import Protocol, Self
 
 from transpect.base.errors import GenerationError
 from transpect.text.stopping import StopMatcher
@@ -24,6 +25,9 @@ class TextStream(Protocol):
     def end(self) -> str:
         """There are no more tokens: give out what was held."""
 
+    def fork(self) -> Self:
+        """A second stream that goes on from here by itself."""
+
 
 class NoText:
     """For callers who want ids only."""
@@ -35,6 +39,9 @@ class NoText:
 
     def end(self) -> str:
         return ""
+
+    def fork(self) -> Self:
+        return self
 
 
 class DecodedText:
@@ -50,6 +57,7 @@ class DecodedText:
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
         self._decoder = StreamDecoder(tokenizer, skip_special_tokens=True)
         self._matcher = StopMatcher(stops)
         self._decoder.prime(prompt)
@@ -66,6 +74,10 @@ class DecodedText:
     def end(self) -> str:
         """See `TextStream.end`."""
         return self._matcher.push(self._decoder.flush()) + self._matcher.flush()
+
+    def fork(self) -> Self:
+        """See `TextStream.fork`."""
+        return deepcopy(self, {id(self._tokenizer): self._tokenizer})
 
 
 def text_stream(tokenizer: Tokenizer | None, prompt: Sequence[int], stops: Sequence[str]) -> TextStream:

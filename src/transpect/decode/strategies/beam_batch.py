@@ -1,0 +1,254 @@
+"""A batch of beam searches on their way through a model.
+
+Axes: N rows of the model, one for each beam that runs; V vocabulary; k continuations.
+
+Each request has groups of beams (one, but for diverse beam search), and each group its own hypotheses. A request starts
+with the one row of its prompt, which all its groups share; from then on the model's batch holds exactly the beams that
+run, and a request that is decided leaves it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from transpect.decode.sampling import Sampler, totalled
+from transpect.decode.strategies.beam_hypotheses import EarlyStopping, Hypotheses, Ranking
+from transpect.decode.strategies.beam_ranking import best, drawn, lowered, worth
+from transpect.decode.text import TextStream
+from transpect.decode.trace import Trace
+
+if TYPE_CHECKING:
+    from transpect.decode.params import GenerationParams
+    from transpect.decode.request import Event
+    from transpect.decode.row import Row
+    from transpect.decode.stepper import Steps
+
+
+@dataclass(frozen=True)
+class Beams:
+    """What the searches of a batch share.
+
+    Attributes:
+        size: beams of a group.
+        length_penalty, early_stopping: see `BeamSearch`.
+        groups: how many groups.
+        diversity_penalty: see `DiverseBeamSearch`.
+    """
+
+    size: int
+    length_penalty: float
+    early_stopping: EarlyStopping
+    groups: int = 1
+    diversity_penalty: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """A beginning of an output: the model's row that has read it, the sum of its log-probabilities, its past."""
+
+    place: int
+    total: float
+    trace: Trace
+    logprobs: tuple[float, ...] = ()
+    text: TextStream | None = None  # where there are stop strings
+
+
+class _Continuation(NamedTuple):
+    """One more token of a beam. They sort from the best; of equal sums the earlier beam and the lower id come first."""
+
+    falling: float  # minus the sum
+    beam: int
+    token: int
+    logprob: float  # by the model itself
+
+
+class _Group:
+    """Beams of one request that compete, and the outputs that they have become."""
+
+    def __init__(self, row: Row, first: _Beam, beams: Beams) -> None:
+        params = row.params
+        self.row, self.size, self.ends = row, beams.size, frozenset(params.ends)
+        self.beams, self.over = [first], False
+        ranking = Ranking(beams.length_penalty, beams.early_stopping, params.max_new_tokens, _may_rise(params))
+        self.found = Hypotheses(ranking, beams.size, min(params.n, beams.size))
+
+    @property
+    def written(self) -> int:
+        """How many tokens each of its beams has."""
+        return len(self.beams[0].trace.written)
+
+    @property
+    def draws(self) -> int:
+        """How many continuations are ranked: so many that ``size`` of them go on, whichever of the others are EOS."""
+        return max(2, 1 + len(self.ends)) * self.size
+
+    @property
+    def reach(self) -> int:
+        """How many continuations of one beam can matter: all but ``size`` of its best may be EOS."""
+        return self.draws if self.row.params.stop else self.size + len(self.ends)
+
+    def take(self, ranked: Iterable[_Continuation], before: Sequence[_Group]) -> None:
+        """Go on by a token.
+
+        Args:
+            ranked: continuations, best first.
+            before: the groups of this request that have gone on; what they have found is passed over.
+        """
+        length = self.written + 1
+        last, rank, going_on = length == self.row.params.max_new_tokens, 0, list[_Beam]()
+        known = {one.tokens for group in before for one in group.found}
+        for falling, number, token, logprob in ranked:
+            if rank >= self.size and (last or len(going_on) == self.size):
+                break
+            beam = self.beams[number]
+            trace = beam.trace.then(token)
+            if trace.written in known:
+                continue
+            text, logprobs = _followed(beam.text, token), (*beam.logprobs, logprob)
+            if last or token in self.ends or (text is not None and text.stopped):
+                if rank < self.size:
+                    self.found.add(-falling, trace.written, logprobs)
+            elif len(going_on) < self.size:
+                going_on.append(_Beam(beam.place, -falling, trace, logprobs, text))
+            rank += 1
+        self.beams = going_on
+        self.over = self.found.complete(going_on[0].total if going_on else None, length)
+
+
+class _Search:
+    """One request: its groups, in the order in which they choose."""
+
+    def __init__(self, row: Row, place: int, beams: Beams) -> None:
+        self.row = row
+        first = _Beam(place, 0.0, row.trace, text=row.text() if row.params.stop else None)
+        self.groups = [_Group(row, first, beams) for _ in range(beams.groups)]
+
+    @property
+    def running(self) -> list[_Group]:
+        """The groups that are not over."""
+        return [group for group in self.groups if not group.over]
+
+    def outputs(self) -> Iterator[Event]:
+        """The best outputs, best first, each token by token."""
+        found = sorted((one for group in self.groups for one in group.found), key=lambda one: -one.score)
+        for choice, one in enumerate(found[: self.row.params.n]):
+            row = self.row.twin(choice)
+            events = [row.take(token, logprob) for token, logprob in zip(one.tokens, one.logprobs, strict=True)]
+            yield from events[:-1]
+            yield replace(events[-1], score=one.score)
+
+
+def decode(steps: Steps, rows: Sequence[Row], beams: Beams) -> Iterator[Event]:
+    """Search for all rows together; the outputs of a row come when its search is over.
+
+    Args:
+        steps: at the beginning, with a row for each of ``rows``.
+        rows: each asks for at least one token, and for no more outputs than there are beams.
+        beams: how.
+
+    Raises:
+        GenerationError: logits that are no numbers.
+    """
+    everyone = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
+    searches = {owner: _Search(row, owner, beams) for owner, row in enumerate(rows)}
+    owners, sampler = list(searches), everyone  # the searches that the model's rows belong to
+    logits = steps.prefill()
+    while True:
+        with torch.inference_mode():
+            _go_on(logits, searches.values(), sampler, beams)
+        for owner in [owner for owner, search in searches.items() if not search.running]:
+            yield from searches.pop(owner).outputs()
+        if not searches:
+            return
+        running = [(owner, group) for owner, search in searches.items() for group in search.running]
+        places = [beam.place for _, group in running for beam in group.beams]
+        if places != list(range(len(owners))):
+            steps.select(places)
+        previous, owners = owners, [owner for owner, group in running for _ in group.beams]
+        if owners != previous:
+            sampler = everyone.rows(owners)
+        numbered = iter(range(len(owners)))
+        for _, group in running:
+            group.beams = [replace(beam, place=next(numbered)) for beam in group.beams]
+        tokens = [beam.trace.written[-1] for _, group in running for beam in group.beams]
+        logits = steps.advance(torch.tensor(tokens, device=steps.device))
+
+
+def _go_on(logits: Tensor, searches: Iterable[_Search], sampler: Sampler, beams: Beams) -> None:
+    """All searches by a token."""
+    pasts = {beam.place: beam.trace for search in searches for group in search.running for beam in group.beams}
+    wide, total = totalled(logits)
+    logprobs = wide - total[:, None]  # [N, V]
+    scores = worth(logprobs, [pasts[place] for place in range(len(pasts))], sampler)
+    for turn in range(beams.groups):
+        running = [search for search in searches if not search.groups[turn].over]
+        ranked = _ranked(scores, logprobs, running, turn, beams.diversity_penalty)
+        for search, own in zip(running, ranked, strict=True):
+            search.groups[turn].take(own, search.groups[:turn])
+
+
+def _ranked(
+    scores: Tensor, logprobs: Tensor, searches: Sequence[_Search], turn: int, penalty: float
+) -> Iterator[list[_Continuation]]:
+    """For each search the continuations that may matter to its group of this turn, best first.
+
+    Args:
+        scores: what each token adds, [N, V].
+        logprobs: by the model itself, [N, V].
+    """
+    if not searches:
+        return
+    groups = [search.groups[turn] for search in searches]
+    places = [beam.place for group in groups for beam in group.beams]
+    if turn or places != list(range(len(scores))):
+        scores, logprobs = scores[places], logprobs[places]
+    ends = list(accumulate((len(group.beams) for group in groups), initial=0))
+    for search, group, (first, end) in zip(searches, groups, pairwise(ends), strict=True):
+        chosen = Counter(
+            beam.trace.written[-1]
+            for other in search.groups[:turn]
+            for beam in other.beams
+            if len(beam.trace.written) > group.written
+        )
+        if chosen:
+            lowered(scores[first:end], chosen, penalty)
+    values, tokens = best(scores, max(group.reach for group in groups) + turn * groups[0].size)
+    table = (values.tolist(), tokens.tolist(), logprobs.gather(-1, tokens).tolist())
+    for group, (first, end) in zip(groups, pairwise(ends), strict=True):
+        totals = [beam.total for beam in group.beams]
+        if group.row.params.greedy:
+            yield sorted(
+                _Continuation(-(total + value), number, token, logprob)
+                for number, total in enumerate(totals)
+                for value, token, logprob in zip(*(column[first + number] for column in table), strict=True)
+                if value > -math.inf
+            )
+        else:
+            own = scores[first:end].double() + torch.tensor(totals, dtype=torch.float64, device=scores.device)[:, None]
+            at = drawn(own, group.draws, seed=group.row.seed, step=group.written)
+            yield sorted(
+                _Continuation(-float(own[number, token]), number, token, float(logprobs[first + number, token]))
+                for number, token in at
+            )
+
+
+def _may_rise(params: GenerationParams) -> bool:
+    """Whether a filter may bring a log-probability above 0."""
+    biases = [bias for _, bias in (*params.logit_bias, *params.sequence_bias)]
+    _, factor = params.exponential_decay_length_penalty or (0, 1.0)
+    return any(bias > 0 for bias in biases) or factor > 1 or min(params.presence_penalty, params.frequency_penalty) < 0
+
+
+def _followed(text: TextStream | None, token: int) -> TextStream | None:
+    if text is not None:
+        text = text.fork()
+        text.push(token)
+    return text

@@ -1,0 +1,96 @@
+"""What a beam search has found, how it is ranked, and whether anything better can still come. No tensors, no model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+EarlyStopping = bool | Literal["never"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A whole output.
+
+    Attributes:
+        score: what it is ranked by.
+        tokens: its ids, a final EOS included.
+        logprobs: of each token, by the model itself.
+    """
+
+    score: float
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """score = Σ ln p(token) / length ** length_penalty, where length counts the new tokens, EOS included.
+
+    Attributes:
+        length_penalty: as in the formula.
+        early_stopping: see `BeamSearch`.
+        longest: the most new tokens that an output may have.
+        rises: whether a sum may grow, because something is added to log-probabilities.
+    """
+
+    length_penalty: float
+    early_stopping: EarlyStopping
+    longest: int
+    rises: bool = False
+
+    def score(self, total: float, length: int) -> float:
+        """Of ``length`` tokens whose log-probabilities sum to ``total``."""
+        return float(total / length**self.length_penalty)
+
+    def bound(self, total: float, length: int) -> float:
+        """What no continuation of ``length`` tokens with this sum scores above.
+
+        Sums only fall, and total / l ** length_penalty is monotone in l: the highest score is that of the next length
+        or of the longest.
+        """
+        if self.rises:
+            return math.inf
+        return max(self.score(total, length + 1), self.score(total, self.longest))
+
+
+class Hypotheses:
+    """The best outputs so far, of equal ones the earlier.
+
+    Args:
+        ranking: of their scores.
+        size: how many are kept.
+        wanted: how many of them will be given out, at most ``size``.
+    """
+
+    def __init__(self, ranking: Ranking, size: int, wanted: int) -> None:
+        self._ranking, self._size, self._wanted = ranking, size, wanted
+        self._found: list[Hypothesis] = []
+
+    def __iter__(self) -> Iterator[Hypothesis]:
+        """From the best to the worst."""
+        return iter(self._found)
+
+    def add(self, total: float, tokens: tuple[int, ...], logprobs: tuple[float, ...]) -> None:
+        """Take an output whose log-probabilities sum to ``total``, if it is among the best."""
+        self._found.append(Hypothesis(self._ranking.score(total, len(tokens)), tokens, logprobs))
+        self._found.sort(key=lambda one: -one.score)  # stable
+        del self._found[self._size :]
+
+    def complete(self, total: float | None, length: int) -> bool:
+        """Whether the search is over.
+
+        Args:
+            total: the highest sum of what still runs; None where nothing does.
+            length: how many new tokens it has.
+        """
+        if total is None:
+            return True
+        ranking, found = self._ranking, self._found
+        if ranking.early_stopping == "never":
+            return len(found) >= self._wanted and ranking.bound(total, length) <= found[self._wanted - 1].score
+        if len(found) < self._size:
+            return False
+        return ranking.early_stopping is True or ranking.score(total, length) <= found[-1].score
