@@ -37,8 +37,9 @@ class Steps(Protocol):
     def device(self) -> torch.device:
         """Where the logits are."""
 
-    def prefill(self) -> Tensor:
-        """Read the prompts; logits [B, V] of the token after each. Called once, before all else."""
+    def prefill(self, *, every: bool = False) -> Tensor:
+        """Read the prompts; logits [B, V] of the token after each. Called once, before all else. With ``every``,
+        `hidden` is that of all their tokens, and not of the last one alone; shorter prompts are padded on the left."""
 
     def advance(self, token: Tensor) -> Tensor:
         """Read one more token a row [B]; logits [B, V] of the one after it."""
@@ -66,7 +67,7 @@ class Steps(Protocol):
 
     @property
     def hidden(self) -> Tensor:
-        """What the head read last, [B, k, D]: of a prompt the last column alone."""
+        """What the head read last, [B, k, D]: of a prompt the last column, or `every`."""
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows, in this order; a row may be chosen more than once or not at all."""
@@ -116,7 +117,7 @@ class Stepper:
         self._forgotten = 0
         self._modules = list(model.modules())
 
-    def prefill(self) -> Tensor:
+    def prefill(self, *, every: bool = False) -> Tensor:
         """See `Steps.prefill`."""
         prefixes = [len(prompt) for prompt in self._prompts] if self._prefix else None
         ids, tags = batched(self._prompts, self.device, prefixes=prefixes)
@@ -130,14 +131,15 @@ class Stepper:
             # counted from the end, where the rows are alike: what a row remembers does not depend on the others' length
             first = (columns - 1) % chunk + 1
             pieces = [slice(0, first), *(slice(start, start + chunk) for start in range(first, columns, chunk))]
-            for piece in pieces[:-1]:
-                self._hidden(ids[:, piece], tags.columns(piece))
-            # the last column alone, since the logits of a prompt can be gigabytes
-            last = self._hidden(ids[:, pieces[-1]], tags.columns(pieces[-1]))[:, -1:].clone()
-            self._read = replace(_NOTHING, hidden=last)
+            read: list[Tensor] = []
+            for piece in pieces:
+                hidden = self._hidden(ids[:, piece], tags.columns(piece))
+                read = [*read, hidden] if every else [hidden[:, -1:].clone()]
+            self._read = replace(_NOTHING, hidden=torch.cat(read, 1))
             # the cache now holds the keys and values of the source, so its tags are all that is still read of it
             self._source = replace(self._source, hidden=self._source.hidden.new_empty(0, 0, 0))
-            return self._head(last)[:, 0]
+            # the last column alone, since the logits of a prompt can be gigabytes
+            return self._head(self._read.hidden[:, -1:])[:, 0]
 
     @property
     def hidden(self) -> Tensor:

@@ -8,11 +8,24 @@ from typing import Any
 
 from transpect.base.errors import GenerationError
 from transpect.decode.strategies.base import Strategy
+from transpect.decode.strategies.beam import BeamSearch, DiverseBeamSearch
+from transpect.decode.strategies.best_of import BestOf
+from transpect.decode.strategies.contrastive import ContrastiveSearch
 from transpect.decode.strategies.sample import Sample
 
-__all__ = ["OPTIONS", "STRATEGIES", "Sample", "Strategy", "asked_for"]
+__all__ = [
+    "OPTIONS",
+    "STRATEGIES",
+    "BeamSearch",
+    "BestOf",
+    "ContrastiveSearch",
+    "DiverseBeamSearch",
+    "Sample",
+    "Strategy",
+    "asked_for",
+]
 
-STRATEGIES: tuple[type[Strategy], ...] = (Sample,)
+STRATEGIES: tuple[type[Strategy], ...] = (Sample, BeamSearch, DiverseBeamSearch, ContrastiveSearch, BestOf)
 
 
 def _options(kind: type[Strategy]) -> set[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from transpect.decode.sampling import Sampler
 from transpect.decode.strategies.base import Strategy
@@ -37,19 +38,23 @@ class Sample(Strategy):
 
     def decode(self, steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
         """See `Strategy.decode`."""
-        sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
-        logits = steps.prefill()
-        while True:
-            with torch.inference_mode():
-                choice = sampler.choose(logits, [row.trace for row in rows])
-            chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
-            events = [row.take(token, logprob) for row, token, logprob in chosen]
-            yield from events
-            left = [place for place, event in enumerate(events) if event.finish_reason is None]
-            if not left:
-                return
-            token = choice.token
-            if len(left) < len(rows):
-                rows, sampler, token = [rows[place] for place in left], sampler.rows(left), token[left]
-                steps.select(left)
-            logits = steps.advance(token)
+        return follow(steps, rows, steps.prefill())
+
+
+def follow(steps: Steps, rows: Sequence[Row], logits: Tensor) -> Iterator[Event]:
+    """Sample each row until it ends, from its next logits [B, V] on."""
+    sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
+    while True:
+        with torch.inference_mode():
+            choice = sampler.choose(logits, [row.trace for row in rows])
+        chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
+        events = [row.take(token, logprob) for row, token, logprob in chosen]
+        yield from events
+        left = [place for place, event in enumerate(events) if event.finish_reason is None]
+        if not left:
+            return
+        token = choice.token
+        if len(left) < len(rows):
+            rows, sampler, token = [rows[place] for place in left], sampler.rows(left), token[left]
+            steps.select(left)
+        logits = steps.advance(token)
