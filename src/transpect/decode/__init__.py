@@ -2,6 +2,7 @@
 
 from transpect.decode.defaults import Defaults
 from transpect.decode.engine import decode, generate, stream
+from transpect.decode.guidance import Guided
 from transpect.decode.params import GenerationParams
 from transpect.decode.prompts import Prompts
 from transpect.decode.request import Event, FinishReason, Request, Result
@@ -9,17 +10,22 @@ from transpect.decode.row import Row
 from transpect.decode.sampling import Choice, Sampler, uniform
 from transpect.decode.scoring import Passage, Score, logprobs
 from transpect.decode.stepper import Stepper, Steps
-from transpect.decode.strategies import Sample, Strategy
+from transpect.decode.strategies import BeamSearch, BestOf, ContrastiveSearch, DiverseBeamSearch, Sample, Strategy
 from transpect.decode.trace import FREE, Constraint, Trace
 
 __all__ = [
     "FREE",
+    "BeamSearch",
+    "BestOf",
     "Choice",
     "Constraint",
+    "ContrastiveSearch",
     "Defaults",
+    "DiverseBeamSearch",
     "Event",
     "FinishReason",
     "GenerationParams",
+    "Guided",
     "Passage",
     "Prompts",
     "Request",

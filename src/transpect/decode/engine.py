@@ -15,6 +15,7 @@ from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.cache import check_memory
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_vocabulary, check_writes
+from transpect.decode.guidance import Guided, without
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.row import Row
 from transpect.decode.sampling import check_minimum
@@ -106,7 +107,7 @@ def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Requ
             remedy="Pass Request(prompt=ids) to a decoder, Request(prompt=[decoder_start_id], source=ids) to an "
             "encoder–decoder.",
         )
-    for name, ids in (("prompt", request.prompt), ("source", request.source)):
+    for name, ids in (("prompt", request.prompt), ("source", request.source), ("negative", request.negative)):
         if ids is None:
             continue
         if len(ids) == 0:
@@ -122,11 +123,11 @@ def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Requ
     params.strategy.check(params, config)
     if endless:
         return request
-    room = limit - len(request.prompt)
+    room = limit - max(len(own.prompt) for own in (request, *without([request])))
     if params.max_new_tokens and not room:
         raise ContextLengthError(
             f"the prompt fills the model's context of {limit} tokens and leaves no room for new ones",
-            value=f"{len(request.prompt)} tokens",
+            value=f"{limit - room} tokens",
             remedy="Shorten it, or use a model with a longer context.",
         )
     if params.max_new_tokens <= room:
@@ -142,28 +143,30 @@ def _stream(
         if not row.params.max_new_tokens:
             yield from (row.twin(choice).nothing() for choice in range(row.params.n))
     for batch in _batches([row for row in rows if row.params.max_new_tokens], batch_size):
+        requests = [row.request for row in batch]
+        others = without(requests)
         steps = Stepper(
             model,
-            [row.request.prompt for row in batch],
-            horizons=[len(row.request.prompt) + row.params.max_new_tokens for row in batch],
-            sources=[row.request.source or () for row in batch] if model.config.encoder else None,
+            [own.prompt for own in (*requests, *others)],
+            horizons=[len(own.prompt) + own.params.max_new_tokens for own in (*requests, *others)],
+            sources=[own.source or () for own in (*requests, *others)] if model.config.encoder else None,
             prefill_chunk=prefill_chunk,
             memory=memory,
         )
-        yield from decode(steps, batch)
+        yield from decode(Guided(steps, [own.params.guidance_scale for own in requests]) if others else steps, batch)
 
 
 def _batches(rows: Sequence[Row], batch_size: int) -> Iterator[list[Row]]:
-    """Rows of one strategy together, of which each batch takes at most ``batch_size`` rows of the model, or one
-    request."""
-    for strategy in dict.fromkeys(row.params.strategy for row in rows):
+    """Rows of one strategy together, with guidance or without, of which each batch takes at most ``batch_size`` rows of
+    the model, or one request."""
+    for strategy, guided in dict.fromkeys((row.params.strategy, row.params.guided) for row in rows):
         batch: list[Row] = []
         taken = 0
         for row in rows:
-            if row.params.strategy != strategy:
+            if (row.params.strategy, row.params.guided) != (strategy, guided):
                 continue
             for own in strategy.spread(row):
-                width = strategy.width(row.params)
+                width = strategy.width(row.params) * (2 if guided else 1)
                 if batch and taken + width > batch_size:
                     yield batch
                     batch, taken = [], 0

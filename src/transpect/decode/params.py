@@ -37,6 +37,8 @@ class GenerationParams(FilterParams):
         banned: tokens that are never chosen; one, several, or None for none.
         n: how many outputs to write.
         strategy: how tokens are found.
+        guidance_scale: how strongly prompt or source lead, against what the model writes with `Request.negative` in
+            their place (classifier-free guidance, see `Guided`); 1 is off.
     """
 
     max_new_tokens: int = 128
@@ -51,6 +53,7 @@ class GenerationParams(FilterParams):
     banned: tuple[int, ...] = ()
     n: int = 1
     strategy: Strategy = field(default_factory=Sample)
+    guidance_scale: float = 1.0
 
     def __post_init__(self) -> None:
         # one string is one stop, a list does as well as a tuple, and None is none
@@ -67,6 +70,12 @@ class GenerationParams(FilterParams):
             "min_new_tokens must not exceed max_new_tokens",
             f"{self.min_new_tokens} and {self.max_new_tokens}",
             "Lower the one or raise the other.",
+        )
+        _check(
+            is_number(self.guidance_scale),
+            "guidance_scale must be a finite number",
+            self.guidance_scale,
+            "1 switches it off; above 1 it leads away from the negative prompt.",
         )
         _check(
             is_number(self.temperature) and self.temperature >= 0,
@@ -104,6 +113,11 @@ class GenerationParams(FilterParams):
     def ends(self) -> tuple[int, ...]:
         """The tokens that end the output."""
         return () if self.ignore_eos else self.eos_ids
+
+    @property
+    def guided(self) -> bool:
+        """Whether there is classifier-free guidance."""
+        return self.guidance_scale != 1
 
     @property
     def greedy(self) -> bool:

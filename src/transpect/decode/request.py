@@ -22,11 +22,14 @@ class Request:
             is its start token and whatever the answer is to begin with.
         params: how.
         source: ids that the encoder of an encoder–decoder reads.
+        negative: what guidance leads away from (see `GenerationParams.guidance_scale`): ids in the place of the prompt,
+            or of an encoder–decoder's source; None is its last token alone.
     """
 
     prompt: Sequence[int]
     params: GenerationParams = field(default_factory=GenerationParams)
     source: Sequence[int] | None = None
+    negative: Sequence[int] | None = None
 
     def seeded(self) -> Request:
         """The same request with a seed: its own, or one from the system's randomness."""
