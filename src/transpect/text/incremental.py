@@ -64,7 +64,7 @@ def build_stages(spec: Mapping[str, Any] | None) -> list[Stage]:
         return [_Joined()]
     stages: list[Stage] = []
     fused = False
-    for part in _flat(spec):
+    for part in flat(spec):
         build = (_FUSED if fused else _PIECEWISE).get(part["type"])
         stage = None if build is None else build(part)
         if stage is None:
@@ -78,10 +78,11 @@ def build_stages(spec: Mapping[str, Any] | None) -> list[Stage]:
     return stages
 
 
-def _flat(spec: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+def flat(spec: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """The decoders of a decoder, in their order."""
     if spec["type"] == "Sequence":
         for part in spec["decoders"]:
-            yield from _flat(part)
+            yield from flat(part)
     else:
         yield spec
 
@@ -157,19 +158,26 @@ class _ByteLevel:
         return []  # what is held is the beginning of a character
 
 
+_BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def byte_token(piece: str) -> int | None:
+    """The byte that ``<0xNN>`` stands for, or None for any other piece."""
+    found = _BYTE_TOKEN.fullmatch(piece)
+    return None if found is None else int(found[1], 16)
+
+
 class _ByteFallback:
     """A run of ``<0xNN>`` is a string if it is valid UTF-8 as a whole, else U+FFFD for each byte."""
-
-    TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
     def __init__(self) -> None:
         self._run = bytearray()
 
     def feed(self, piece: str) -> Iterable[str]:
-        byte = self.TOKEN.fullmatch(piece)
+        byte = byte_token(piece)
         if byte is None:
             return [*self.end(), piece]
-        self._run.append(int(byte[1], 16))
+        self._run.append(byte)
         return []
 
     def end(self) -> Iterable[str]:
