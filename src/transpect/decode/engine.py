@@ -15,11 +15,13 @@ from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.cache import check_memory
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_vocabulary, check_writes
+from transpect.decode.constraints import matching
 from transpect.decode.guidance import Guided, without
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.row import Row
 from transpect.decode.sampling import check_minimum
 from transpect.decode.stepper import Stepper, Steps
+from transpect.decode.trace import FREE, Constraint
 from transpect.text.tokenizer import Tokenizer
 
 
@@ -64,8 +66,8 @@ def stream(
     Raises:
         ConfigError: a memory for a model that can't go on with one.
         GenerationError: a model that can't write, an empty prompt, a source where there should be none or none where
-            there should be one, ids outside the vocabulary, stop strings without a tokenizer, ``min_new_tokens`` where
-            every token ends the output.
+            there should be one, ids outside the vocabulary, stop strings or a constraint without a tokenizer,
+            ``min_new_tokens`` where every token ends the output, a constraint that the vocabulary can't write.
         ContextLengthError: a prompt or a source that is longer than the context, or leaves no room for a token.
     """
     for name, value in (("batch_size", batch_size), ("prefill_chunk", prefill_chunk)):
@@ -75,9 +77,10 @@ def stream(
     if memory is not None:
         check_memory(model.config)
         at_least("memory", memory, 0)
+    fitted = [fit(model.config, request.seeded(), endless=memory is not None) for request in requests]
     rows = [
-        Row(index, fit(model.config, request.seeded(), endless=memory is not None), tokenizer)
-        for index, request in enumerate(requests)
+        Row(index, request, tokenizer, constraint=_constraint(model.config, request, tokenizer))
+        for index, request in enumerate(fitted)
     ]
     return _stream(model, rows, batch_size, prefill_chunk, memory)
 
@@ -134,6 +137,27 @@ def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Requ
         return request
     cut = replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
     return replace(request, params=cut)
+
+
+def _constraint(config: ModelConfig, request: Request, tokenizer: Tokenizer | None) -> Constraint:
+    """What the output must be like.
+
+    Raises:
+        GenerationError: it can't be written.
+    """
+    params = request.params
+    if params.constraint is None:
+        return FREE
+    found = matching(
+        tokenizer,
+        params.constraint,
+        request.prompt,
+        vocab_size=config.vocab_size,
+        ends=params.ends,
+        banned=params.banned,
+    )
+    found.mask(())
+    return found
 
 
 def _stream(

@@ -8,6 +8,7 @@ from typing import Any
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import GenerationError
+from transpect.decode.constraints import LANGUAGES, Language, held_to
 from transpect.decode.filters.options import FilterParams, is_number, is_whole, several
 from transpect.decode.strategies import OPTIONS, Sample, Strategy, asked_for
 
@@ -39,6 +40,9 @@ class GenerationParams(FilterParams):
         strategy: how tokens are found.
         guidance_scale: how strongly prompt or source lead, against what the model writes with `Request.negative` in
             their place (classifier-free guidance, see `Guided`); 1 is off.
+        constraint: the language that the output is a text of; None is any text. Its texts end where it says, also
+            before ``min_new_tokens``; ``max_new_tokens`` may cut them. By name: ``regex``, ``json_schema``,
+            ``grammar``, ``choices``.
     """
 
     max_new_tokens: int = 128
@@ -54,6 +58,7 @@ class GenerationParams(FilterParams):
     n: int = 1
     strategy: Strategy = field(default_factory=Sample)
     guidance_scale: float = 1.0
+    constraint: Language | None = None
 
     def __post_init__(self) -> None:
         # one string is one stop, a list does as well as a tuple, and None is none
@@ -97,6 +102,12 @@ class GenerationParams(FilterParams):
             self.seed,
             "None takes a new one each time.",
         )
+        _check(
+            self.constraint is None or isinstance(self.constraint, Language),
+            "constraint must be a language that an output can be held to",
+            self.constraint,
+            f"Pass {', '.join(LANGUAGES)}.",
+        )
         for stop in self.stop:
             _check(
                 isinstance(stop, str) and bool(stop),
@@ -129,22 +140,25 @@ class GenerationParams(FilterParams):
 
         Args:
             changes: by name. Options of a strategy (``num_beams``, …) choose it or change it; ``num_return_sequences``
-                is another name for ``n``.
+                is another name for ``n``; ``regex``, ``json_schema``, ``grammar`` and ``choices`` make a constraint.
 
         Raises:
             GenerationError: an unknown name, or a value outside its range.
         """
-        own = {_ALIASES.get(name, name): value for name, value in changes.items() if name not in OPTIONS}
+        named = {*OPTIONS, *LANGUAGES}
+        own = {_ALIASES.get(name, name): value for name, value in changes.items() if name not in named}
         known = [f.name for f in fields(self)]
         for name in own:
             _check(
                 name in known,
                 f"there is no generation parameter {name!r}",
                 None,
-                f"{did_you_mean(name, [*known, *OPTIONS])} Known: {', '.join([*known, *sorted(OPTIONS)])}.".strip(),
+                f"{did_you_mean(name, [*known, *named])} Known: {', '.join([*known, *sorted(named)])}.".strip(),
             )
         options = {name: value for name, value in changes.items() if name in OPTIONS}
-        return replace(self, **{"strategy": asked_for(options, self.strategy), **own})
+        languages = {name: value for name, value in changes.items() if name in LANGUAGES or name == "constraint"}
+        found = {"strategy": asked_for(options, self.strategy), **own}
+        return replace(self, **{**found, "constraint": held_to(languages, self.constraint)})
 
 
 def _whole(name: str, value: object, remedy: str) -> None:

@@ -10,7 +10,8 @@ from typing import Literal
 from transpect.decode.params import GenerationParams
 
 FinishReason = Literal["eos", "stop", "length"]
-"""Why an output ended: one of ``eos_ids`` was chosen, a stop string was found, or there was no room for more."""
+"""Why an output ended: one of ``eos_ids`` was chosen; a stop string was found, or the output is a whole text of its
+constraint, which nothing may follow; or there was no room for more."""
 
 
 @dataclass(frozen=True)

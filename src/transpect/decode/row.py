@@ -7,7 +7,7 @@ from dataclasses import replace
 from transpect.decode.request import Event, FinishReason, Request
 from transpect.decode.sampling import around
 from transpect.decode.text import TextStream, text_stream
-from transpect.decode.trace import Trace
+from transpect.decode.trace import FREE, Constraint, Trace
 from transpect.text.tokenizer import Tokenizer
 
 
@@ -19,24 +19,34 @@ class Row:
         request: seeded; ``max_new_tokens`` fits the context.
         tokenizer: for text and stop strings.
         choice: which of the request's outputs it is, counted from 0.
+        constraint: what the output must be like.
 
     Raises:
         GenerationError: stop strings without a tokenizer.
     """
 
-    def __init__(self, index: int, request: Request, tokenizer: Tokenizer | None = None, choice: int = 0) -> None:
+    def __init__(
+        self,
+        index: int,
+        request: Request,
+        tokenizer: Tokenizer | None = None,
+        choice: int = 0,
+        *,
+        constraint: Constraint = FREE,
+    ) -> None:
         assert request.params.seed is not None, "a request is seeded before it is decoded"
         self.index, self.request, self.params, self.seed = index, request, request.params, request.params.seed
         self.choice = choice
         source = None if request.source is None else tuple(request.source)
-        self.trace = Trace(tuple(request.prompt), source=source)
+        self.trace = Trace(tuple(request.prompt), constraint=constraint, source=source)
         self._tokenizer = tokenizer
         self._text = text_stream(tokenizer, request.prompt, request.params.stop)
 
     def twin(self, choice: int, seed: int | None = None) -> Row:
         """Another output of the same request from its beginning, with the same seed or its own."""
         params = self.params if seed is None else replace(self.params, seed=around(seed))
-        return Row(self.index, replace(self.request, params=params), self._tokenizer, choice)
+        request, constraint = replace(self.request, params=params), self.trace.constraint
+        return Row(self.index, request, self._tokenizer, choice, constraint=constraint)
 
     def text(self) -> TextStream:
         """The text of this output from its beginning, for who tries what tokens would give."""
@@ -48,10 +58,11 @@ class Row:
         if token in self.params.ends:
             return self._event(token, self._text.end(), logprob, "eos")
         delta, last = self._text.push(token), len(self.trace.written) == self.params.max_new_tokens
-        if last:
+        complete = self.trace.constraint.complete(self.trace.written)
+        if last or complete:
             # what was held may hold a whole stop string, now that nothing follows
             delta += self._text.end()
-        if self._text.stopped:
+        if complete or self._text.stopped:
             return self._event(token, delta, logprob, "stop")
         return self._event(token, delta, logprob, "length" if last else None)
 

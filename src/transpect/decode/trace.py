@@ -14,12 +14,18 @@ class Constraint(Protocol):
     def mask(self, written: tuple[int, ...]) -> Tensor | None:
         """[V] bool, with at least one True; None allows all."""
 
+    def complete(self, written: tuple[int, ...]) -> bool:
+        """Whether the output ends here by itself, since nothing may follow and no token would say so."""
+
 
 class Free:
     """Everything may come next."""
 
     def mask(self, written: tuple[int, ...]) -> Tensor | None:
         return None
+
+    def complete(self, written: tuple[int, ...]) -> bool:
+        return False
 
 
 FREE: Constraint = Free()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -22,7 +22,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from transpect.base.errors import GenerationError
 
-__all__ = ["LANGUAGES", "Grammar", "JsonSchema", "Language", "OneOf", "Regex", "asked_for"]
+__all__ = ["LANGUAGES", "Grammar", "JsonSchema", "Language", "OneOf", "Regex", "held_to"]
 
 _EXACT: Final = '\n%llguidance {"no_forcing": true}\n'
 """Allow every token that some text of the language goes on with, not only those of one way to cut the text."""
@@ -161,12 +161,15 @@ class OneOf(Language):
         return Regex("|".join(map(escaped, self.choices))).grammar(spelled)
 
 
-LANGUAGES: Final[Mapping[str, type[Language]]] = {kind.option: kind for kind in (Regex, JsonSchema, Grammar, OneOf)}
+LANGUAGES: Final[Mapping[str, Callable[[Any], Language]]] = {
+    kind.option: kind for kind in (Regex, JsonSchema, Grammar, OneOf)
+}
 """By the name of the generation parameter that asks for them."""
 
 
-def asked_for(changes: Mapping[str, Any], present: Language | None) -> Language | None:
-    """The language that parameters by name ask for. None takes away the present one where it is of that kind.
+def held_to(changes: Mapping[str, Any], present: Language | None) -> Language | None:
+    """The language that parameters ask for, by name or as ``constraint``. None takes away the present one where it is
+    of that kind.
 
     Raises:
         GenerationError: more than one, or one that can't be used.
@@ -177,8 +180,8 @@ def asked_for(changes: Mapping[str, Any], present: Language | None) -> Language 
             "an output is held to at most one language", value=", ".join(asked), remedy="Say it all in one grammar."
         )
     for name, value in asked.items():
-        return LANGUAGES[name](value)  # type: ignore[call-arg] # each takes what its parameter takes
-    return None if present is not None and present.option in changes else present
+        return value if name == "constraint" else LANGUAGES[name](value)
+    return None if present is not None and {present.option, "constraint"} & set(changes) else present
 
 
 def escaped(text: str) -> str:
