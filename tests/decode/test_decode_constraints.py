@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 import pytest
+import torch
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from transpect.base.errors import GenerationError
-from transpect.decode.constraints import Matching, Regex, matching
+from transpect.decode import GenerationParams
+from transpect.decode.constraints import Grammar, JsonSchema, Language, Matching, OneOf, Regex, matching, vocabulary
 from transpect.text import Tokenizer, train_tokenizer
 
 ALPHABET = "ab c小é"
@@ -82,35 +85,31 @@ def joined(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
     return frozenset(a + b for a in left for b in right)
 
 
+@cache
+def bytes_of(kind: str, at_start: bool) -> dict[int, bytes]:
+    """What each token adds: byte tokens by their spelling, others by what a decode has more than its neighbour's."""
+    tokenizer, found = tokenizer_of(kind), {}
+    anchor = next(i for i in range(tokenizer.vocab_size) if tokenizer.decode([i], True) == "a")
+    for i in set(range(tokenizer.vocab_size)) - tokenizer.special_ids:
+        piece, shown = tokenizer.id_to_token(i) or "", tokenizer.tokens([i])[0]
+        if piece.startswith("<0x"):
+            byte = bytes([int(piece[3:5], 16)])
+            found[i] = b"" if at_start and byte == b" " and not tokenizer.decode([i]) else byte
+        elif "\\x" in shown:
+            found[i] = re.sub(rb"\\x(..)", lambda hit: bytes([int(hit[1], 16)]), shown.encode())
+        else:
+            found[i] = tokenizer.decode([i] if at_start else [anchor, i]).removeprefix("" if at_start else "a").encode()
+    return {i: added for i, added in found.items() if added}
+
+
 class Reference:
     """The tokens that may follow, by the definition: some text begins with the bytes so far and the token's, and its
-    rest can be spelled. The bytes of tokens are what the tokenizer decodes after a prompt."""
+    rest can be spelled."""
 
-    def __init__(self, tokenizer: Tokenizer, texts: frozenset[str], prompt: list[int]) -> None:
-        self._tokenizer, self._texts = tokenizer, [text.encode() for text in texts]
-        self._begun = any(i not in tokenizer.special_ids for i in prompt)
-        self._later = self._bytes(at_start=False)
-        self._first = self._later if self._begun else self._bytes(at_start=True)
+    def __init__(self, kind: str, texts: frozenset[str], at_start: bool) -> None:
+        self._texts = [text.encode() for text in texts]
+        self._later, self._first = bytes_of(kind, False), bytes_of(kind, at_start)
         self._spell = cache(self._can_spell)
-
-    def _bytes(self, *, at_start: bool) -> dict[int, bytes]:
-        """Each token's bytes: of byte tokens by their spelling, of others by decoding with a neighbour."""
-        found = {}
-        for i in set(range(self._tokenizer.vocab_size)) - self._tokenizer.special_ids:
-            piece = self._tokenizer.id_to_token(i) or ""
-            if piece.startswith("<0x"):
-                found[i] = bytes([int(piece[3:5], 16)])
-                if at_start and found[i] == b" " and self._tokenizer.decode([i]) == "":
-                    found[i] = b""
-                continue
-            shown = self._tokenizer.tokens([i])[0]
-            if "\\x" in shown:
-                found[i] = eval("b" + repr(shown).replace("\\\\", "\\")) if shown.isascii() else b""
-                continue
-            anchor = next(j for j in range(self._tokenizer.vocab_size) if self._tokenizer.decode([j], True) == "a")
-            whole = self._tokenizer.decode([i] if at_start else [anchor, i])
-            found[i] = whole.removeprefix("" if at_start else "a").encode()
-        return {i: added for i, added in found.items() if added}
 
     def _can_spell(self, rest: bytes) -> bool:
         return not rest or any(rest.startswith(b) and self._spell(rest[len(b) :]) for b in self._later.values())
@@ -119,12 +118,13 @@ class Reference:
         """The tokens that may follow, and whether the output may end."""
         table = [self._first if n == 0 else self._later for n in range(len(written) + 1)]
         so_far = b"".join(table[n][token] for n, token in enumerate(written))
+        rests = [text[len(so_far) :] for text in self._texts if text.startswith(so_far)]
         allowed = {
             token
             for token, added in table[-1].items()
-            if any(t.startswith(so_far + added) and self._spell(t[len(so_far + added) :]) for t in self._texts)
+            if any(rest.startswith(added) and self._spell(rest[len(added) :]) for rest in rests)
         }
-        return allowed, so_far in self._texts
+        return allowed, b"" in rests
 
 
 def walks(held: Matching, reference: Reference, vocab_size: int, ends: list[int], rng: random.Random) -> Iterator[int]:
@@ -151,9 +151,9 @@ def test_exactly_the_tokens_with_a_completion_are_allowed(kind: str, begun: bool
     end = max(tokenizer.special_ids)
     vocab_size = tokenizer.vocab_size + 3  # models pad their vocabulary
     walked = 0
-    for _ in range(60):
+    for _ in range(40):
         language = drawn(rng)
-        reference = Reference(tokenizer, language.texts, prompt)
+        reference = Reference(kind, language.texts, not begun)
         try:
             held = matching(tokenizer, Regex(language.pattern), prompt, vocab_size=vocab_size, ends=[end])
             held.mask(())
@@ -163,3 +163,151 @@ def test_exactly_the_tokens_with_a_completion_are_allowed(kind: str, begun: bool
         for _ in range(3):
             walked += sum(walks(held, reference, vocab_size, [end], rng))
     assert walked > 5
+
+
+def test_a_mask_depends_on_the_tokens_written_alone() -> None:
+    """Asked in any order, of rows that are taken back, repeated or not of the language, and of more than are kept."""
+    tokenizer, rng = tokenizer_of("byte-bpe"), random.Random(7)
+    language = Regex("((ab|c)[ab é]{1,4} ?)+小")
+
+    def anew() -> Matching:
+        return matching(tokenizer, language, [5], vocab_size=tokenizer.vocab_size, ends=[2])
+
+    held, pasts = anew(), [()]
+    for _ in range(150):
+        past = rng.choice(pasts)
+        mask = held.mask(past)
+        choices = range(tokenizer.vocab_size) if mask is None else mask.nonzero()[:, 0].tolist()
+        pasts.append((*past, rng.choice([*choices, rng.randrange(tokenizer.vocab_size)])))
+    rng.shuffle(pasts)
+    dead = 0
+    for past in pasts:
+        one, other = held.mask(past), anew().mask(past)
+        dead += one is None
+        assert (one is None and other is None) or torch.equal(one, other)
+    assert 10 < dead < 140
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_of_choices_is_those_texts(kind: str) -> None:
+    tokenizer = tokenizer_of(kind)
+    prompt = [tokenizer.token_to_id("a") or 0]
+    texts = [
+        " a.b",
+        "a+",
+        "ab",
+        "a",
+        "ab c",
+        "^$",
+        "\\\\",
+        "(a|b)",
+        "[a]",
+        "a{2}",
+        "é小",
+        "a\nb",
+        "a-b&c~d#e/f",
+        " a",
+        "小",
+    ]
+    reference = Reference(kind, frozenset(texts), at_start=False)
+    held = matching(tokenizer, OneOf(texts), prompt, vocab_size=tokenizer.vocab_size, ends=[1])
+    for seed in range(10):
+        sum(walks(held, reference, tokenizer.vocab_size, [1], random.Random(seed)))
+
+
+def test_what_the_vocabulary_cannot_write_is_an_error_that_says_what() -> None:
+    tokenizer = built(["a", "b", "é小"], decoders.Fuse())
+    for language in (Regex("a{3}c"), OneOf(["小", "bé"]), Regex("[^ab]")):
+        with pytest.raises(GenerationError, match="this vocabulary can't write"):
+            matching(tokenizer, language, [3], vocab_size=9, ends=[2]).mask(())
+    held = matching(tokenizer, Grammar('start: "a" "\\"b\\""'), [3], vocab_size=9, ends=[2])
+    assert held.mask(()) is not None
+    with pytest.raises(GenerationError, match=r"grammar must go on .* \(got .*\""):
+        held.mask((3,))
+
+
+def test_banned_tokens_are_not_in_the_vocabulary() -> None:
+    tokenizer = tokenizer_of("byte-bpe")
+    c = tokenizer.encode("c")
+    held = matching(tokenizer, Regex("b|c"), [5], vocab_size=tokenizer.vocab_size, ends=[2], banned=c)
+    mask = held.mask(())
+    assert mask is not None and mask.nonzero()[:, 0].tolist() == tokenizer.encode("b")
+    with pytest.raises(GenerationError, match="banned"):
+        matching(tokenizer, Regex("c"), [5], vocab_size=tokenizer.vocab_size, banned=c).mask(())
+
+
+def test_a_token_that_ends_the_output_is_no_text_of_it() -> None:
+    """An end that is an ordinary token by its bytes, a line end say, ends whole texts and nothing else."""
+    tokenizer = tokenizer_of("char")
+    a, b = tokenizer.encode("ab")
+    held = matching(tokenizer, Regex("a|ab*c"), [5], vocab_size=tokenizer.vocab_size, ends=[b])
+    masks = [held.mask(past) for past in [(), (a,)]]
+    assert [mask is not None and bool(mask[b]) for mask in masks] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Regex("a("), "regex can't be used: unclosed group"),
+        (lambda: Regex("a(?=b)"), "look-around"),
+        (lambda: Regex(r"(a)\1"), "backreferences are not supported"),
+        (lambda: Regex("a\\"), "after its last backslash"),
+        (lambda: Regex(3), "regex must be a pattern"),
+        (lambda: JsonSchema("{"), "json_schema must be JSON"),
+        (lambda: JsonSchema({"type": "strin"}), "Invalid type: strin"),
+        (lambda: JsonSchema({"not": {}}), "Unimplemented keys"),
+        (lambda: JsonSchema({"minimum": 3, "maximum": 1, "type": "integer"}), "Unsatisfiable schema"),
+        (lambda: JsonSchema(False), "json_schema must be an object that allows something"),
+        (lambda: JsonSchema([1]), "json_schema must be an object"),
+        (lambda: JsonSchema({"a": {1}}), "json_schema must be JSON"),
+        (lambda: Grammar("start: x"), 'unknown name: "x"'),
+        (lambda: Grammar("root ::= x"), "grammar can't be read"),
+        (lambda: Grammar(" "), "grammar must be"),
+        (lambda: Grammar(None), "grammar must be"),
+        (lambda: OneOf([]), "choices must be texts"),
+        (lambda: OneOf([1]), "choices must be texts"),
+        (lambda: OneOf(3), "choices must be texts"),
+    ],
+)
+def test_what_can_be_no_language_is_refused_with_the_reason(make: Callable[[], Language], said: str) -> None:
+    with pytest.raises(GenerationError) as found:
+        make()
+    message = str(found.value)
+    assert said in message and "\n" not in message and found.value.remedy
+
+
+def test_languages_are_compared_by_what_they_say() -> None:
+    assert Regex("a") == Regex("a") != Regex("b")
+    assert JsonSchema({"type": "null"}) == JsonSchema('{"type":  "null"}')
+    assert OneOf(["a", "b"]) == OneOf(("a", "b")) and OneOf("ab") == OneOf(["ab"])
+    assert len({JsonSchema(True), JsonSchema({}), Grammar('start: "a"'), OneOf("a")}) == 3
+
+
+def test_a_grammar_is_compiled_once_for_a_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, made = tokenizer_of("char"), []
+    compiled = vocabulary.LLMatcher
+    monkeypatch.setattr(vocabulary, "LLMatcher", lambda *a, **b: made.append(a) or compiled(*a, **b))
+    for _ in range(3):
+        matching(tokenizer, Regex("[ab]{1,7}"), [5], vocab_size=tokenizer.vocab_size, ends=[2]).mask(())
+    assert len(made) == 2  # for the first token and for the later ones
+
+
+def test_parameters_by_name() -> None:
+    params = GenerationParams()
+    assert params.override({"regex": "a"}).constraint == Regex("a")
+    assert params.override({"choices": ["a", "b"]}).constraint == OneOf(["a", "b"])
+    assert params.override({"json_schema": {}}).constraint == JsonSchema({})
+    held = params.override({"grammar": 'start: "a"', "regex": None})
+    assert held.constraint == Grammar('start: "a"')
+    assert held.override({"top_k": 3}).constraint == held.constraint
+    assert held.override({"grammar": None}).constraint is None
+    assert held.override({"regex": None}).constraint == held.constraint
+    assert held.override({"regex": "b"}).constraint == Regex("b")
+    assert held.override({"constraint": None}).constraint is None
+    for changes in ({"regex": "a", "choices": ["b"]}, {"regex": "a", "constraint": Regex("a")}):
+        with pytest.raises(GenerationError, match="at most one language"):
+            params.override(changes)
+    with pytest.raises(GenerationError, match="constraint must be a language"):
+        GenerationParams(constraint="a")  # type: ignore[arg-type]
+    with pytest.raises(GenerationError, match="regex"):
+        params.override({"regexp": "a"})

@@ -73,6 +73,10 @@ class Regex(Language):
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, str):
             raise GenerationError("regex must be a pattern as a text", value=self.pattern, remedy="Pass its source.")
+        if (len(self.pattern) - len(self.pattern.rstrip("\\"))) % 2:  # llguidance would drop it
+            raise GenerationError(
+                "regex can't be used: nothing stands after its last backslash", value=self.pattern, remedy="Write two."
+            )
         self._checked("The syntax is that of Rust's regex: no look-around, no back-references.")
 
     def grammar(self, spelled: str | None = None) -> str:

@@ -173,4 +173,4 @@ def matching(
 
 def _shown(wanted: bytes) -> str:
     """Bytes, as a person reads them."""
-    return " or ".join(repr(chr(byte)) if byte < 0x80 else f"0x{byte:02X}" for byte in wanted[:8])
+    return " or ".join(chr(byte) if 0x20 < byte < 0x7F else f"0x{byte:02X}" for byte in wanted[:8])
