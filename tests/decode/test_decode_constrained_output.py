@@ -217,3 +217,28 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(tools: Any) -> None
         lm.stream(whole, regex="a")
     with pytest.raises(GenerationError, match="vocabulary can't write"):
         model_of(tools, "wordpiece").stream("x", regex="[{]龘")
+
+
+STRATEGIES: Mapping[str, Mapping[str, Any]] = {
+    "beam": {"num_beams": 3, "n": 2},
+    "beam-drawn": {"num_beams": 3, "n": 2, "temperature": 1.5},
+    "diverse": {"num_beam_groups": 2, "num_beams": 4, "n": 2},
+    "contrastive": {"penalty_alpha": 0.6, "top_k": 4},
+    "best-of": {"best_of": 3, "n": 2, "temperature": 2.0},
+    "n": {"n": 3, "temperature": 2.0},
+    "guided": {"guidance_scale": 2.0},
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("ends", [True, False])
+def test_every_strategy_writes_texts_of_the_language(name: str, ends: bool, tools: Any) -> None:
+    """Among them a language of few texts, of which there are fewer than beams."""
+    lm, ended = model_of(tools, "byte-bpe"), 0
+    for pattern in (r"[a-c]{2,4}(fox| brown){1,2}", "(小猫|a)b?c", "ab"):
+        asked = {"temperature": 0.0, **STRATEGIES[name], "seed": 3, "max_new_tokens": 24, "ignore_eos": not ends}
+        for result in lm.complete(["The quick", "小"], regex=pattern, **asked):
+            assert re.fullmatch(pattern, result.text) or result.finish_reason == "length"
+            assert result.finish_reason in ("length", "eos" if ends else "stop")
+            ended += result.finish_reason != "length"
+    assert ended >= 4

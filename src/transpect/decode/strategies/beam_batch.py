@@ -93,7 +93,8 @@ class _Group:
     @property
     def reach(self) -> int:
         """How many continuations of one beam can matter: all but ``size`` of its best may be EOS."""
-        return self.draws if self.row.params.stop else self.size + len(self.ends)
+        any_ends = self.row.params.stop or self.row.params.constraint
+        return self.draws if any_ends else self.size + len(self.ends)
 
     def take(self, ranked: Iterable[_Continuation], before: Sequence[_Group]) -> None:
         """Go on by a token.
@@ -113,7 +114,8 @@ class _Group:
             if trace.written in known:
                 continue
             text, logprobs = _followed(beam.text, token), (*beam.logprobs, logprob)
-            if last or token in self.ends or (text is not None and text.stopped):
+            stopped = trace.constraint.complete(trace.written) or (text is not None and text.stopped)
+            if last or token in self.ends or stopped:
                 if rank < self.size:
                     self.found.add(-falling, trace.written, logprobs)
             elif len(going_on) < self.size:

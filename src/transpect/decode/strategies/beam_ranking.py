@@ -62,7 +62,7 @@ def drawn(totals: Tensor, count: int, *, seed: int, step: int) -> list[tuple[int
         seed: of the request.
         step: how many times ``count`` numbers this seed has given before.
     """
-    left, found = totals.double().flatten(), list[int]()
+    left, found = totals.double().flatten().clone(), list[int]()
     while len(found) < count and bool((left > -torch.inf).any()):
         mass = left.softmax(-1).cumsum(-1)
         level = mass[-1:] * uniform(seed, step * count + len(found))
