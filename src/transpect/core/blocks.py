@@ -10,6 +10,7 @@ Axes: B batch, T query, D model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -151,6 +152,12 @@ class Stack(nn.Module):
         context.tap.see("output", x)
         out: Tensor = self.final_norm(x)
         return out
+
+    def first(self, n_layers: int) -> Stack:
+        """The first layers and the final norm: the same modules."""
+        early = copy(self)
+        early.kind_of = self.kind_of[:n_layers]
+        return early
 
     def prepare(self, context: Context, x: Tensor) -> list[Pass]:
         """For each layer the tags of all keys, who sees whom (made once a kind) and the geometry of positions (once a

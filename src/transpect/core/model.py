@@ -15,6 +15,7 @@ The model keeps no state: what it knows besides its weights comes in as argument
 from __future__ import annotations
 
 import re
+from copy import copy
 
 from torch import Tensor, nn
 
@@ -54,6 +55,12 @@ class Tower(nn.Module):
         x = self.embeddings(tokens, context.tags, self.stack.positions, token_types)
         hidden: Tensor = self.stack(x, context)
         return hidden
+
+    def first(self, n_layers: int) -> Tower:
+        """The embeddings, the first layers and the final norm: the same modules."""
+        early = copy(self)
+        early._modules = {**self._modules, "stack": self.stack.first(n_layers)}
+        return early
 
 
 class Transformer(nn.Module):
@@ -140,6 +147,14 @@ class Transformer(nn.Module):
         tower = self._before[0]
         context = self._context(tower, ids, tags, NO_SOURCE, NO_CACHE, NO_MEMORY, tap)
         return Source(self._run(tower, ids, context, token_types), context.tags)
+
+    def leaving_early(self, n_layers: int) -> Transformer:
+        """The model whose last tower ends after its first layers: the same modules, final norm and head included, and
+        the same config."""
+        early, last = copy(self), self.towers[self._last]
+        assert isinstance(last, Tower)
+        early._modules = {**self._modules, "towers": nn.ModuleDict({**self.towers, self._last: last.first(n_layers)})}
+        return early
 
     def redraw(self, step: int) -> None:
         """Before update ``step`` of a training, counted from 0: draw random features anew where it is time

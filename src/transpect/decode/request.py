@@ -52,6 +52,8 @@ class Event:
         choice: which of the request's outputs, by its place among them.
         seed: of the output.
         score: what its strategy ranked the output by, in its last event; None where there is no ranking.
+        drafted: how many tokens were drafted for the pass that gave this one, in the first event of the pass.
+        accepted: whether this token had been drafted.
     """
 
     request: int
@@ -62,6 +64,8 @@ class Event:
     choice: int = 0
     seed: int = 0
     score: float | None = None
+    drafted: int = 0
+    accepted: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class Result:
         seed: with this seed the same request gives the same tokens.
         choice: which of the request's outputs, by its place among them.
         score: as in `Event`.
+        drafted: how many tokens were drafted, by a strategy that does so.
+        accepted: how many of them stayed. Each other token took a pass of the model.
     """
 
     ids: tuple[int, ...]
@@ -85,6 +91,8 @@ class Result:
     seed: int
     choice: int = 0
     score: float | None = None
+    drafted: int = 0
+    accepted: int = 0
 
 
 def collect(events: Iterable[Event]) -> list[Result]:
@@ -106,4 +114,6 @@ def _result(events: Sequence[Event]) -> Result:
         seed=last.seed,
         choice=last.choice,
         score=last.score,
+        drafted=sum(event.drafted for event in events),
+        accepted=sum(event.accepted for event in events),
     )

@@ -10,9 +10,10 @@ no position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ class Steps(Protocol):
         """
 
     def forget(self, keep: Tensor) -> None:
-        """Of the k columns that the last `advance` or `extend` read, forget those that a row does not keep.
+        """Of the k columns read last, by one pass or several since `select`, forget those that a row does not keep.
 
         Args:
             keep: [B, k] bool: of each row's tokens the first ones, since what follows a forgotten one has seen it.
@@ -71,6 +72,22 @@ class Steps(Protocol):
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows, in this order; a row may be chosen more than once or not at all."""
+
+
+Read = Callable[[Tensor, Tensor | None], Tensor]
+"""Tokens [B, k] and which of them are there, to logits [B, k, V]: `Steps.extend`."""
+
+
+@runtime_checkable
+class ReadsAhead(Steps, Protocol):
+    """Steps of a model whose first layers can go ahead alone."""
+
+    def ahead(self, n_layers: int) -> AbstractContextManager[Read]:
+        """Read on with the first layers, the final norm and the head. On leaving, nothing has been read.
+
+        Raises:
+            ConfigError: what is remembered can't be taken back.
+        """
 
 
 class Stepper:
@@ -115,6 +132,7 @@ class Stepper:
         self._source = NO_SOURCE
         self._read = _NOTHING
         self._forgotten = 0
+        self._early: dict[int, Transformer] = {}
         self._modules = list(model.modules())
 
     def prefill(self, *, every: bool = False) -> Tensor:
@@ -163,29 +181,64 @@ class Stepper:
         """See `Steps.forget`. A cache of sums goes back and reads again what was kept, in one more pass.
 
         Raises:
-            ConfigError: a memory of the last tokens, which has let go of earlier ones for those to be forgotten.
+            ConfigError: a memory of the last tokens, which has let go of earlier ones for those to be forgotten; sums
+                that several passes have added to.
         """
-        read = self._read
-        assert keep.shape == read.tokens.shape, "of the columns read last, before rows were selected"
+        cache = self._takes_back()
+        with evaluating(self._modules):
+            if isinstance(cache, SumsCache):
+                self._go_back(keep)
+            else:
+                earlier = keep.new_ones((), dtype=torch.bool).expand(len(keep), cache.length - keep.shape[1])
+                cache.forget(torch.cat([earlier, keep], 1))
+                self._forgotten += 1
+                if self._forgotten % COMPACT_EVERY == 0:
+                    cache.compact()
+        self._read = replace(_NOTHING, hidden=self._read.hidden)
+
+    def _go_back(self, keep: Tensor) -> None:
+        tokens, real, before = self._read.tokens, self._read.real, self._read.before
+        if before is None or keep.shape != tokens.shape:
+            raise ConfigError(
+                "a cache of sums can take back the last pass alone",
+                value=f"{keep.shape[1]} columns of {tokens.shape[1]}",
+                remedy="Take softmax attention, or another way to draft.",
+            )
+        kept = keep if real is None else keep & real
+        if not bool(kept.all()):
+            self._cache = before
+            self._hidden(tokens, self._following(tokens, kept))
+
+    def _takes_back(self) -> DenseCache | SumsCache:
         if isinstance(self._cache, SlidingCache):
             raise ConfigError(
                 "a memory of the last tokens can't take tokens back: it has let go of earlier ones for them",
                 value=f"memory={self._cache.limit}",
                 remedy="Leave out the memory, or what drafts tokens.",
             )
-        kept = keep if read.real is None else keep & read.real
-        with evaluating(self._modules):
-            if not isinstance(self._cache, SumsCache):
-                earlier = kept.new_ones((), dtype=torch.bool).expand(len(kept), self._cache.length - kept.shape[1])
-                self._cache.forget(torch.cat([earlier, kept], 1))
-                self._forgotten += 1
-                if self._forgotten % COMPACT_EVERY == 0:
-                    self._cache.compact()
-            elif not bool(kept.all()):
-                assert read.before is not None, "extend has taken a copy"
-                self._cache = read.before
-                self._hidden(read.tokens, self._following(read.tokens, kept))
-        self._read = replace(_NOTHING, hidden=read.hidden)
+        return self._cache
+
+    @contextmanager
+    def ahead(self, n_layers: int) -> Iterator[Read]:
+        """See `ReadsAhead.ahead`. The first layers' keys and values are those that the whole model left."""
+        cache = self._takes_back()
+        length = cache.length
+        if isinstance(cache, SumsCache):
+            self._cache = cache.fork()
+        model = self._early.setdefault(n_layers, self.model.leaving_early(n_layers))
+
+        def read(tokens: Tensor, real: Tensor | None) -> Tensor:
+            with evaluating(self._modules):
+                tags = self._following(tokens, real)
+                return self._head(model.hidden(tokens, tags=tags, source=self._source, cache=self._cache))
+
+        try:
+            yield read
+        finally:
+            self._cache = cache
+            if not isinstance(cache, SumsCache):
+                with torch.inference_mode():
+                    cache.crop(length)
 
     def select(self, rows: Sequence[int]) -> None:
         """See `Steps.select`."""

@@ -11,6 +11,9 @@ from transpect.decode.strategies.base import Strategy
 from transpect.decode.strategies.beam import BeamSearch, DiverseBeamSearch
 from transpect.decode.strategies.best_of import BestOf
 from transpect.decode.strategies.contrastive import ContrastiveSearch
+from transpect.decode.strategies.draft_model import DraftModel
+from transpect.decode.strategies.early_exit import EarlyExit
+from transpect.decode.strategies.prompt_lookup import PromptLookup
 from transpect.decode.strategies.sample import Sample
 
 __all__ = [
@@ -20,12 +23,24 @@ __all__ = [
     "BestOf",
     "ContrastiveSearch",
     "DiverseBeamSearch",
+    "DraftModel",
+    "EarlyExit",
+    "PromptLookup",
     "Sample",
     "Strategy",
     "asked_for",
 ]
 
-STRATEGIES: tuple[type[Strategy], ...] = (Sample, BeamSearch, DiverseBeamSearch, ContrastiveSearch, BestOf)
+STRATEGIES: tuple[type[Strategy], ...] = (
+    Sample,
+    BeamSearch,
+    DiverseBeamSearch,
+    ContrastiveSearch,
+    BestOf,
+    PromptLookup,
+    DraftModel,
+    EarlyExit,
+)
 
 
 def _options(kind: type[Strategy]) -> set[str]:

@@ -1,0 +1,136 @@
+"""Drafts from what was there before: after the last n tokens comes what came after them the last time.
+
+No second model is asked. It pays where outputs repeat their input: summaries, edits, code, translations with names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from transpect.decode.strategies.speculative import Drafter, Drafts, Speculative, whole
+
+if TYPE_CHECKING:
+    from transpect.core import ModelConfig
+    from transpect.decode.params import GenerationParams
+    from transpect.decode.row import Row
+    from transpect.decode.stepper import Steps
+
+_BORDER = -1
+"""Between a source and the prompt: no draft reaches over it."""
+
+
+@dataclass(frozen=True)
+class PromptLookup(Speculative):
+    """Prompt look-up decoding (Saxena 2023): tokens are guessed, and those that the model would have chosen stay, so a
+    seed gives the same tokens as `Sample`.
+
+    A row drafts twice as many tokens after a draft that stayed whole, and one more than stayed after another.
+
+    Attributes:
+        prompt_lookup_num_tokens: how many tokens to draft at most.
+        max_matching_ngram_size: how many of the last tokens to look for at first; then fewer, down to one.
+    """
+
+    prompt_lookup_num_tokens: int = 10
+    max_matching_ngram_size: int = 3
+
+    trigger: ClassVar[str] = "prompt_lookup_num_tokens"
+
+    def __post_init__(self) -> None:
+        whole("prompt_lookup_num_tokens", self.prompt_lookup_num_tokens)
+        whole("max_matching_ngram_size", self.max_matching_ngram_size)
+
+    def check(self, params: GenerationParams, config: ModelConfig) -> None:
+        """See `Strategy.check`."""
+
+    def drafter(self, steps: Steps, rows: Sequence[Row]) -> Drafter:
+        """See `Speculative.drafter`."""
+        return _Lookup(self, rows)
+
+
+class Continuations:
+    """What came after each run of up to n tokens the last time.
+
+    Args:
+        n: the longest run to look for.
+        ids: the first tokens.
+    """
+
+    def __init__(self, n: int, ids: Iterable[int] = ()) -> None:
+        self.n, self.ids = n, list[int]()
+        self._after: dict[tuple[int, ...], int] = {}
+        self.extend(ids)
+
+    def extend(self, ids: Iterable[int]) -> None:
+        """More tokens. O(n) each."""
+        for token in ids:
+            here = len(self.ids)
+            for size in range(1, min(self.n, here) + 1):
+                self._after[tuple(self.ids[here - size :])] = here
+            self.ids.append(token)
+
+    def draft(self, most: int) -> list[int]:
+        """What came after the longest run of last tokens that has been there before; where that reaches the end it
+        goes on with the draft itself, so a loop is drafted round and round."""
+        for size in range(min(self.n, len(self.ids)), 0, -1):
+            start = self._after.get(tuple(self.ids[-size:]))
+            if start is None:
+                continue
+            drafted = self.ids[start : start + most]
+            period = len(self.ids) - start
+            while len(drafted) < most:
+                drafted.append(drafted[len(drafted) - period])
+            return drafted[: drafted.index(_BORDER)] if _BORDER in drafted else drafted
+        return []
+
+
+class _Lookup:
+    """See `Drafter`."""
+
+    def __init__(self, options: PromptLookup, rows: Sequence[Row]) -> None:
+        n, self._most = options.max_matching_ngram_size, options.prompt_lookup_num_tokens
+        self._seen = [
+            Continuations(n, (*(row.request.source or ()), _BORDER, *row.trace.prompt, *row.trace.written))
+            for row in rows
+        ]
+        self._known = [len(row.trace.written) for row in rows]
+        self._pace = [self._most for _ in rows]
+        self._drafted = [0 for _ in rows]
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Drafts:
+        """See `Drafter.draft`."""
+        tokens = []
+        for place, row in enumerate(rows):
+            seen, written = self._seen[place], row.trace.written
+            seen.extend(written[self._known[place] :])
+            self._known[place] = len(written)
+            limit = min(most[place], self._pace[place])
+            tokens.append(_allowed(row, seen.draft(limit)) if limit else [])
+        self._drafted = list(map(len, tokens))
+        return Drafts(tokens)
+
+    def settle(self, accepted: Sequence[int]) -> None:
+        """See `Drafter.settle`."""
+        for place, (count, drafted) in enumerate(zip(accepted, self._drafted, strict=True)):
+            if drafted:
+                self._pace[place] = min(self._most, 2 * self._pace[place] if count == drafted else count + 1)
+
+    def select(self, rows: Sequence[int]) -> None:
+        """See `Drafter.select`."""
+        self._seen, self._known = [self._seen[i] for i in rows], [self._known[i] for i in rows]
+        self._pace, self._drafted = [self._pace[i] for i in rows], [self._drafted[i] for i in rows]
+
+
+def _allowed(row: Row, draft: list[int]) -> list[int]:
+    """As far as the row's constraint lets it, and no further than an end."""
+    past = row.trace
+    for place, token in enumerate(draft):
+        mask = past.constraint.mask(past.written)
+        if mask is not None and not bool(mask[token]):
+            return draft[:place]
+        if token in row.params.ends:
+            return draft[: place + 1]
+        past = past.then(token)
+    return draft

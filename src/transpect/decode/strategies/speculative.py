@@ -1,0 +1,222 @@
+"""Speculative decoding: something cheap drafts tokens, one pass of the model judges them all.
+
+Axes: B rows, k most drafted tokens of a row, R tokens to choose in one pass, N drafted tokens, V vocabulary.
+
+What comes out is distributed as without drafts, with every filter, minimum, ban and constraint, and at temperature 0 it
+is the same tokens. A token's noise belongs to its place in the output: one number for its draft, one for whether that
+stays, one for what is drawn otherwise. Whether a token was drafted depends on those before it alone, so a request gets
+the same tokens whatever else is in its batch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from transpect.base.errors import GenerationError
+from transpect.decode.sampling import Sampler, uniform
+from transpect.decode.strategies.acceptance import check_numbers, left_over, stays, stream
+from transpect.decode.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from transpect.decode.params import GenerationParams
+    from transpect.decode.request import Event
+    from transpect.decode.row import Row
+    from transpect.decode.stepper import Steps
+    from transpect.decode.trace import Trace
+
+
+def whole(name: str, value: object) -> None:
+    """Refuse an option that is not a whole number from 1.
+
+    Raises:
+        GenerationError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise GenerationError(f"{name} must be a whole number from 1", value=value, remedy="Leave it out for none.")
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What may come next in each row.
+
+    Attributes:
+        tokens: of each row those that follow its last one; any number, none too.
+        law: [N, V] logits of what each was drawn from: the first tokens of all rows that have one, the second ones, and
+            so on. None: nothing was drawn, a token is a guess.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    law: Tensor | None = None
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """(row, place in its draft) of each token, in the order of ``law``."""
+        longest = max(map(len, self.tokens), default=0)
+        return [(row, place) for place in range(longest) for row, own in enumerate(self.tokens) if len(own) > place]
+
+
+class Drafter(Protocol):
+    """Where drafts come from."""
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Drafts:
+        """Tokens that may follow what each row has written, at most so many. Each row has written at least one."""
+
+    def settle(self, accepted: Sequence[int]) -> None:
+        """So many tokens of each row's draft stay; the others are not part of its past."""
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Go on with these rows, in this order."""
+
+
+class Speculative(Strategy):
+    """What drafts, and how many tokens."""
+
+    def width(self, params: GenerationParams) -> int:
+        """See `Strategy.width`."""
+        return 1
+
+    def spread(self, row: Row) -> list[Row]:
+        """See `Strategy.spread`."""
+        return [row.twin(choice, seed=row.seed + choice) for choice in range(row.params.n)]
+
+    @abstractmethod
+    def drafter(self, steps: Steps, rows: Sequence[Row]) -> Drafter:
+        """What drafts for these rows, which have written nothing yet; ``steps`` reads them for the model."""
+
+    def decode(self, steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
+        """See `Strategy.decode`."""
+        return speculate(steps, rows, self.drafter(steps, rows))
+
+
+def speculate(steps: Steps, rows: Sequence[Row], drafter: Drafter) -> Iterator[Event]:
+    """Decode one batch with drafts from ``drafter``; see `Strategy.decode`."""
+    sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
+    with torch.inference_mode():
+        choice = sampler.choose(steps.prefill(), [row.trace for row in rows])
+    chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
+    last = [row.take(token, logprob) for row, token, logprob in chosen]
+    yield from last
+    while left := [place for place, event in enumerate(last) if event.finish_reason is None]:
+        if len(left) < len(rows):
+            rows, sampler = [rows[place] for place in left], sampler.rows(left)
+            steps.select(left)
+            drafter.select(left)
+        with torch.inference_mode():
+            drafts = drafter.draft(rows, [row.params.max_new_tokens - len(row.trace.written) - 1 for row in rows])
+            verdict = _pass(steps, rows, sampler, drafts)
+            drafter.settle(verdict.accepted)
+        last = []
+        for row, own, news in zip(rows, drafts.tokens, verdict.news, strict=True):
+            for place, (token, logprob) in enumerate(news):
+                event = replace(
+                    row.take(token, logprob),
+                    drafted=0 if place else len(own),
+                    accepted=place < len(news) - 1,
+                )
+                yield event
+                if event.finish_reason is not None:
+                    break
+            last.append(event)
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """Of each row how many drafted tokens stay, and these with the one that follows, each with its log-probability."""
+
+    accepted: list[int]
+    news: list[list[tuple[int, float]]]
+
+
+def _pass(steps: Steps, rows: Sequence[Row], sampler: Sampler, drafts: Drafts) -> _Verdict:
+    """Read each row's last token and its draft, judge them, and forget those that don't stay."""
+    counts = [len(own) for own in drafts.tokens]
+    columns = max(counts) + 1
+    tokens = torch.tensor(
+        [
+            [row.trace.written[-1], *own, *[0] * (columns - 1 - len(own))]
+            for row, own in zip(rows, drafts.tokens, strict=True)
+        ],
+        device=steps.device,
+    )  # [B, k + 1]
+    column = torch.arange(columns, device=steps.device)
+    even = min(counts) == max(counts)
+    real = None if even else column <= torch.tensor(counts, device=steps.device)[:, None]
+    logits = steps.extend(tokens, real)  # [B, k + 1, V]
+    places = [(row, place) for row, count in enumerate(counts) for place in range(count + 1)]
+    flat = logits.flatten(0, 1) if real is None else logits[real]  # [R, V]
+    ahead = [past for row, own in zip(rows, drafts.tokens, strict=True) for past in _pasts(row, own)]
+    virtual = sampler.rows([row for row, _ in places])
+    if drafts.law is None:
+        verdict = _compare(flat, virtual, ahead, drafts)
+    else:
+        verdict = _judge(flat, virtual, ahead, drafts, drafts.law.to(flat.device))
+    steps.forget(column <= torch.tensor(verdict.accepted, device=steps.device)[:, None])
+    return verdict
+
+
+def _pasts(row: Row, draft: Sequence[int]) -> Iterator[Trace]:
+    """The past of each token to choose. Nothing is chosen after an end, and no constraint knows what would be."""
+    past = row.trace
+    yield past
+    for token in draft:
+        past = past if token in row.params.ends else past.then(token)
+        yield past
+
+
+def _compare(flat: Tensor, sampler: Sampler, pasts: Sequence[Trace], drafts: Drafts) -> _Verdict:
+    """Choose every token as without drafts; a draft stays as far as it is what was chosen.
+
+    For a token that was guessed and not drawn this is speculative sampling: it stays with probability p(x), and what is
+    drawn otherwise is as p without x. So the tokens are those that the same seed gives without drafts.
+    """
+    choice = sampler.choose(flat, pasts)
+    chosen = list(zip(choice.token.tolist(), choice.logprob.tolist(), strict=True))
+    accepted, news, start = [], [], 0
+    for own in drafts.tokens:
+        here = chosen[start : start + len(own) + 1]
+        start += len(own) + 1
+        agreeing = next((i for i, token in enumerate(own) if token != here[i][0]), len(own))
+        accepted.append(agreeing)
+        news.append(here[: agreeing + 1])
+    return _Verdict(accepted, news)
+
+
+def _judge(flat: Tensor, sampler: Sampler, pasts: Sequence[Trace], drafts: Drafts, law: Tensor) -> _Verdict:
+    """Let each drafted token stay with probability min(1, p/q), and draw another where one does not, or all do."""
+    check_numbers(flat)
+    target = sampler.filter(flat, pasts)  # [R, V]
+    first = [0]  # of each row its first place in R
+    for own in drafts.tokens:
+        first.append(first[-1] + len(own) + 1)
+    entries = drafts.places
+    of_target = [first[row] + place for row, place in entries]
+    token = torch.tensor([drafts.tokens[row][place] for row, place in entries], device=flat.device)  # [N]
+    noise = [uniform(stream(sampler.seeds[at], "accept"), len(pasts[at].written)) for at in of_target]
+    chance = torch.tensor(noise, dtype=torch.float64, device=flat.device)
+    accepted = [len(own) for own in drafts.tokens]
+    refused: dict[int, int] = {}  # by row, its first place in N that does not stay
+    for entry, good in enumerate(stays(target[of_target], law, token, chance).tolist()):
+        row, place = entries[entry]
+        if not good and row not in refused:
+            refused[row], accepted[row] = entry, place
+    at = [begin + count for begin, count in zip(first, accepted, strict=False)]  # [B]: what is drawn
+    final = target[at].to(torch.float64)
+    if refused:
+        final[list(refused)] = left_over(final[list(refused)], law[list(refused.values())])
+    drawn = sampler.rows(at).draw(final, [pasts[i] for i in at]).tolist()
+    ids = [[*own[:count], end] for own, count, end in zip(drafts.tokens, accepted, drawn, strict=True)]
+    reported = [begin + place for begin, own in zip(first, ids, strict=False) for place in range(len(own))]
+    logprobs = iter(_logprobs(flat[reported], [token for own in ids for token in own]))
+    return _Verdict(accepted, [[(token, next(logprobs)) for token in own] for own in ids])
+
+
+def _logprobs(logits: Tensor, tokens: Sequence[int]) -> list[float]:
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    found: list[float] = wide.gather(-1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
+    return found
