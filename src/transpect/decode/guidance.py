@@ -5,14 +5,15 @@ Axes: B rows of a strategy, k tokens read at once, D model, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from transpect.decode.request import Request
-from transpect.decode.stepper import Steps
+from transpect.decode.stepper import Read, ReadsAhead, Steps
 
 
 def without(requests: Sequence[Request]) -> list[Request]:
@@ -64,6 +65,15 @@ class Guided:
     def forget(self, keep: Tensor) -> None:
         """See `Steps.forget`."""
         self._steps.forget(keep.repeat(2, 1))
+
+    @contextmanager
+    def ahead(self, n_layers: int) -> Iterator[Read]:
+        """See `ReadsAhead.ahead`."""
+        assert isinstance(self._steps, ReadsAhead), "only a model has layers"
+        with self._steps.ahead(n_layers) as read:
+            yield lambda tokens, real: self._guided(
+                read(tokens.repeat(2, 1), None if real is None else real.repeat(2, 1))
+            )
 
     @property
     def hidden(self) -> Tensor:

@@ -15,27 +15,11 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from transpect.base.errors import GenerationError
-
 
 def stream(seed: int, name: str) -> int:
     """The seed of another stream of noise of the same request, independent of its own and of those of other names."""
     digest = blake2b(struct.pack("<Q", seed % 2**64), digest_size=8, person=name.encode()).digest()
     return int.from_bytes(digest, "little")
-
-
-def check_numbers(logits: Tensor) -> None:
-    """Refuse logits that no distribution has.
-
-    Raises:
-        GenerationError: NaN or +inf, or a row of −inf alone.
-    """
-    if not bool(logits.logsumexp(-1).isfinite().all()):
-        raise GenerationError(
-            "a model's logits must be numbers",
-            value="NaN or infinite logits",
-            remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
-        )
 
 
 def stays(target: Tensor, draft: Tensor, token: Tensor, noise: Tensor) -> Tensor:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from transpect.base.errors import GenerationError
-from transpect.decode.sampling import Sampler
-from transpect.decode.strategies.acceptance import check_numbers, stream
+from transpect.decode.checks import check
+from transpect.decode.filters.options import is_number
+from transpect.decode.sampling import Sampler, totalled
+from transpect.decode.strategies.acceptance import stream
 from transpect.decode.strategies.speculative import Drafts, Speculative, whole
 
 if TYPE_CHECKING:
@@ -43,17 +44,18 @@ class Assisted(Speculative, ABC):
 
     def __post_init__(self) -> None:
         whole("num_assistant_tokens", self.num_assistant_tokens)
-        if self.num_assistant_tokens_schedule not in ("constant", "heuristic"):
-            raise GenerationError(
-                "num_assistant_tokens_schedule must be constant or heuristic", value=self.num_assistant_tokens_schedule
-            )
-        threshold = self.assistant_confidence_threshold
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-            raise GenerationError(
-                "assistant_confidence_threshold must be a probability from 0 to 1",
-                value=threshold,
-                remedy="0 never stops a draft early.",
-            )
+        check(
+            self.num_assistant_tokens_schedule in get_args(Schedule),
+            f"num_assistant_tokens_schedule must be one of {', '.join(get_args(Schedule))}",
+            self.num_assistant_tokens_schedule,
+            "Leave it out for the default.",
+        )
+        check(
+            is_number(self.assistant_confidence_threshold) and 0 <= self.assistant_confidence_threshold <= 1,
+            "assistant_confidence_threshold must be a probability from 0 to 1",
+            self.assistant_confidence_threshold,
+            "0 never stops a draft early.",
+        )
 
 
 class Draftsman:
@@ -96,8 +98,7 @@ class Draftsman:
             if sampler.greedy:
                 token = drawing.choose(some, behind).token
             else:
-                check_numbers(some)
-                laws.append(drawing.filter(some, behind))
+                laws.append(drawing.filter(totalled(some)[0], behind))
                 token = drawing.draw(laws[-1], behind)
             going = []
             drawn = zip(active, token.tolist(), self._sure(some, token), strict=True)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from transpect.base.errors import ContextLengthError, GenerationError
+from transpect.base.errors import ContextLengthError
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_writes
+from transpect.decode.checks import check
 from transpect.decode.stepper import Stepper, Steps
 from transpect.decode.strategies.assisted import Assisted, Draftsman
 from transpect.decode.strategies.speculative import Drafter, Drafts
@@ -38,26 +39,30 @@ class DraftModel(Assisted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.draft, Transformer):
-            raise GenerationError("draft must be a model", value=type(self.draft).__name__, remedy="Pass lm.model.")
+        check(isinstance(self.draft, Transformer), "draft must be a model", type(self.draft).__name__, "Pass lm.model.")
 
     def check(self, params: GenerationParams, config: ModelConfig) -> None:
         """See `Strategy.check`."""
-        check_writes(self.draft.config)
-        if self.draft.config.vocab_size != config.vocab_size:
-            raise GenerationError(
-                "a draft must have the vocabulary of the model",
-                value=f"{self.draft.config.vocab_size} tokens for {config.vocab_size}",
-                remedy="Take a smaller model of the same family, or prompt_lookup_num_tokens.",
-            )
-        if self.draft.config.encoder is not None and config.encoder is None:
-            raise GenerationError("a draft with an encoder needs a source, which a decoder is not given")
-        if self.draft.config.last.keeps_sums:
-            raise GenerationError(
-                "a draft takes tokens back one by one, and attention by sums can't",
-                value=self.draft.config.last.attention.kernel.kind,
-                remedy="Take a draft with softmax attention.",
-            )
+        own = self.draft.config
+        check_writes(own)
+        check(
+            own.vocab_size == config.vocab_size,
+            "a draft must have the vocabulary of the model",
+            f"{own.vocab_size} tokens for {config.vocab_size}",
+            "Take a smaller model of the same family, or prompt_lookup_num_tokens.",
+        )
+        check(
+            own.encoder is None or config.encoder is not None,
+            "a draft with an encoder needs a source, which a decoder is not given",
+            own.kind,
+            "Take a decoder.",
+        )
+        check(
+            not own.last.keeps_sums,
+            "a draft takes tokens back one by one, and attention by sums can't",
+            own.last.attention.kernel.kind,
+            "Take a draft with softmax attention.",
+        )
 
     def spread(self, row: Row) -> list[Row]:
         """See `Strategy.spread`.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from transpect.base.errors import GenerationError
+from transpect.decode.checks import check
 from transpect.decode.stepper import ReadsAhead, Steps
 from transpect.decode.strategies.assisted import Assisted, Draftsman
 from transpect.decode.strategies.speculative import Drafter, Drafts, whole
@@ -38,21 +38,20 @@ class EarlyExit(Assisted):
 
     def check(self, params: GenerationParams, config: ModelConfig) -> None:
         """See `Strategy.check`."""
-        if self.early_exit >= config.last.n_layers:
-            raise GenerationError(
-                f"early_exit must come before the last of {config.last.n_layers} layers",
-                value=self.early_exit,
-                remedy="Try a quarter of them.",
-            )
+        check(
+            self.early_exit < config.last.n_layers,
+            f"early_exit must come before the last of {config.last.n_layers} layers",
+            self.early_exit,
+            "Try a quarter of them.",
+        )
 
     def drafter(self, steps: Steps, rows: Sequence[Row]) -> Drafter:
         """See `Speculative.drafter`."""
-        if not isinstance(steps, ReadsAhead):
-            raise GenerationError("early_exit needs the layers of a model", value=type(steps).__name__)
-        return _ByLayers(self, steps, rows)
+        assert isinstance(steps, ReadsAhead), "only a model has layers"
+        return ByLayers(self, steps, rows)
 
 
-class _ByLayers:
+class ByLayers:
     """See `Drafter`."""
 
     def __init__(self, options: EarlyExit, steps: ReadsAhead, rows: Sequence[Row]) -> None:

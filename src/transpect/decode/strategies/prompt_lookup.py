@@ -47,7 +47,7 @@ class PromptLookup(Speculative):
 
     def drafter(self, steps: Steps, rows: Sequence[Row]) -> Drafter:
         """See `Speculative.drafter`."""
-        return _Lookup(self, rows)
+        return Lookup(self, rows)
 
 
 class Continuations:
@@ -86,7 +86,7 @@ class Continuations:
         return []
 
 
-class _Lookup:
+class Lookup:
     """See `Drafter`."""
 
     def __init__(self, options: PromptLookup, rows: Sequence[Row]) -> None:

@@ -13,14 +13,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from transpect.base.errors import GenerationError
-from transpect.decode.sampling import Sampler, uniform
-from transpect.decode.strategies.acceptance import check_numbers, left_over, stays, stream
+from transpect.decode.checks import check
+from transpect.decode.filters.options import is_whole
+from transpect.decode.sampling import Sampler, totalled, uniform
+from transpect.decode.strategies.acceptance import left_over, stays, stream
 from transpect.decode.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
     from transpect.decode.trace import Trace
 
 
-def whole(name: str, value: object) -> None:
+def whole(name: str, value: Any) -> None:
     """Refuse an option that is not a whole number from 1.
 
     Raises:
         GenerationError: it is not.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise GenerationError(f"{name} must be a whole number from 1", value=value, remedy="Leave it out for none.")
+    check(is_whole(value) and value >= 1, f"{name} must be a whole number from 1", value, "Leave it out for none.")
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,8 @@ def _compare(flat: Tensor, sampler: Sampler, pasts: Sequence[Trace], drafts: Dra
 
 def _judge(flat: Tensor, sampler: Sampler, pasts: Sequence[Trace], drafts: Drafts, law: Tensor) -> _Verdict:
     """Let each drafted token stay with probability min(1, p/q), and draw another where one does not, or all do."""
-    check_numbers(flat)
-    target = sampler.filter(flat, pasts)  # [R, V]
+    wide, total = totalled(flat)
+    target = sampler.filter(wide, pasts)  # [R, V]
     first = [0]  # of each row its first place in R
     for own in drafts.tokens:
         first.append(first[-1] + len(own) + 1)
@@ -212,11 +212,6 @@ def _judge(flat: Tensor, sampler: Sampler, pasts: Sequence[Trace], drafts: Draft
     drawn = sampler.rows(at).draw(final, [pasts[i] for i in at]).tolist()
     ids = [[*own[:count], end] for own, count, end in zip(drafts.tokens, accepted, drawn, strict=True)]
     reported = [begin + place for begin, own in zip(first, ids, strict=False) for place in range(len(own))]
-    logprobs = iter(_logprobs(flat[reported], [token for own in ids for token in own]))
+    spelled = torch.tensor([token for own in ids for token in own], device=flat.device)
+    logprobs = iter((wide[reported].gather(-1, spelled[:, None])[:, 0] - total[reported]).tolist())
     return _Verdict(accepted, [[(token, next(logprobs)) for token in own] for own in ids])
-
-
-def _logprobs(logits: Tensor, tokens: Sequence[int]) -> list[float]:
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-    found: list[float] = wide.gather(-1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
-    return found
