@@ -85,8 +85,10 @@ def first(real: Tensor, counts: list[int]) -> Tensor:
     return real & (real.cumsum(1) <= torch.tensor(counts)[:, None])
 
 
-@pytest.mark.parametrize("padding", PROMPTS)
-@pytest.mark.parametrize(("positions", "shape"), list(itertools.product(POSITIONS, SHAPES)))
+@pytest.mark.parametrize(
+    ("positions", "shape", "padding"),
+    [*itertools.product(POSITIONS, SHAPES, ["padded"]), *itertools.product(POSITIONS, ["mha"], ["even"])],
+)
 def test_rows_read_and_forget_as_if_alone(positions: str, shape: str, padding: str, tools: Any) -> None:
     """All present or with holes; keeping all, nothing, or other numbers of tokens in each row; `select` between."""
     model, prompts = tools.model(tools.Case(positions, shape)), PROMPTS[padding]
@@ -97,9 +99,7 @@ def test_rows_read_and_forget_as_if_alone(positions: str, shape: str, padding: s
         (4, True, [2, 0, 1]),
         (2, False, [0, 0, 0]),
         (4, True, [9, 1, 9]),
-        (1, False, [0, 1, 1]),
-        (3, True, [9, 9, 9]),
-        (2, False, [1, 0, 2]),
+        (2, False, [1, 2]),
     ]
     for turn, (k, gaps, counts) in enumerate(turns):
         rows = len(anew.rows)

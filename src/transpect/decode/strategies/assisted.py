@@ -17,7 +17,7 @@ from transpect.decode.checks import check
 from transpect.decode.filters.options import is_number
 from transpect.decode.sampling import Sampler, totalled
 from transpect.decode.strategies.acceptance import stream
-from transpect.decode.strategies.speculative import Drafts, Speculative, whole
+from transpect.decode.strategies.speculative import Drafts, Speculative, after, at_least_one
 
 if TYPE_CHECKING:
     from transpect.decode.row import Row
@@ -43,7 +43,7 @@ class Assisted(Speculative, ABC):
     assistant_confidence_threshold: float = 0.4
 
     def __post_init__(self) -> None:
-        whole("num_assistant_tokens", self.num_assistant_tokens)
+        at_least_one("num_assistant_tokens", self.num_assistant_tokens)
         check(
             self.num_assistant_tokens_schedule in get_args(Schedule),
             f"num_assistant_tokens_schedule must be one of {', '.join(get_args(Schedule))}",
@@ -71,7 +71,8 @@ class Draftsman:
 
     def __init__(self, options: Assisted, rows: Sequence[Row]) -> None:
         self._options = options
-        self._seeds = [stream(row.seed, "draft") for row in rows]
+        self._params, self._seeds = [row.params for row in rows], [stream(row.seed, "draft") for row in rows]
+        self._sampler: Sampler | None = None
         self._pace = [options.num_assistant_tokens for _ in rows]
         self.counts = [0 for _ in rows]
 
@@ -90,11 +91,13 @@ class Draftsman:
         """
         tokens: list[list[int]] = [[] for _ in rows]
         pasts, laws, logits = [row.trace for row in rows], list[Tensor](), first
-        sampler = Sampler([row.params for row in rows], self._seeds, first.shape[-1], first.device)
+        sampler = self._sampler or Sampler(self._params, self._seeds, first.shape[-1], first.device)
+        self._sampler = sampler
         active = [row for row, limit in enumerate(limits) if limit]
         while active:
-            some = logits if len(active) == len(rows) else logits[active]  # [A, V]
-            drawing, behind = sampler.rows(active), [pasts[row] for row in active]
+            whole = len(active) == len(rows)
+            some, drawing = (logits, sampler) if whole else (logits[active], sampler.rows(active))  # [A, V]
+            behind = [pasts[row] for row in active]
             if sampler.greedy:
                 token = drawing.choose(some, behind).token
             else:
@@ -106,8 +109,9 @@ class Draftsman:
             for row, chosen, sure in drawn:
                 column[row] = chosen
                 tokens[row].append(chosen)
-                pasts[row] = pasts[row].then(chosen)
-                if sure and len(tokens[row]) < limits[row] and chosen not in rows[row].params.ends:
+                further = after(rows[row], pasts[row], chosen)
+                if further is not None and sure and len(tokens[row]) < limits[row]:
+                    pasts[row] = further
                     going.append(row)
             active = going
             if active:
@@ -133,7 +137,8 @@ class Draftsman:
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows, in this order."""
-        self._seeds = [self._seeds[row] for row in rows]
+        self._params, self._seeds = [self._params[row] for row in rows], [self._seeds[row] for row in rows]
+        self._sampler = None
         self._pace, self.counts = [self._pace[row] for row in rows], [self.counts[row] for row in rows]
 
     def _sure(self, logits: Tensor, token: Tensor) -> list[bool]:

@@ -11,7 +11,7 @@ import torch
 from transpect.decode.checks import check
 from transpect.decode.stepper import ReadsAhead, Steps
 from transpect.decode.strategies.assisted import Assisted, Draftsman
-from transpect.decode.strategies.speculative import Drafter, Drafts, whole
+from transpect.decode.strategies.speculative import Drafter, Drafts, at_least_one
 
 if TYPE_CHECKING:
     from transpect.core import ModelConfig
@@ -34,7 +34,7 @@ class EarlyExit(Assisted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("early_exit", self.early_exit)
+        at_least_one("early_exit", self.early_exit)
 
     def check(self, params: GenerationParams, config: ModelConfig) -> None:
         """See `Strategy.check`."""

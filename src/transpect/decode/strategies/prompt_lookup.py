@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from transpect.decode.strategies.speculative import Drafter, Drafts, Speculative, whole
+from transpect.decode.strategies.speculative import Drafter, Drafts, Speculative, after, at_least_one
 
 if TYPE_CHECKING:
     from transpect.core import ModelConfig
     from transpect.decode.params import GenerationParams
     from transpect.decode.row import Row
     from transpect.decode.stepper import Steps
+    from transpect.decode.trace import Trace
 
 _BORDER = -1
 """Between a source and the prompt: no draft reaches over it."""
@@ -39,8 +40,8 @@ class PromptLookup(Speculative):
     trigger: ClassVar[str] = "prompt_lookup_num_tokens"
 
     def __post_init__(self) -> None:
-        whole("prompt_lookup_num_tokens", self.prompt_lookup_num_tokens)
-        whole("max_matching_ngram_size", self.max_matching_ngram_size)
+        at_least_one("prompt_lookup_num_tokens", self.prompt_lookup_num_tokens)
+        at_least_one("max_matching_ngram_size", self.max_matching_ngram_size)
 
     def check(self, params: GenerationParams, config: ModelConfig) -> None:
         """See `Strategy.check`."""
@@ -125,12 +126,12 @@ class Lookup:
 
 def _allowed(row: Row, draft: list[int]) -> list[int]:
     """As far as the row's constraint lets it, and no further than an end."""
-    past = row.trace
+    past: Trace | None = row.trace
     for place, token in enumerate(draft):
+        if past is None:
+            return draft[:place]
         mask = past.constraint.mask(past.written)
         if mask is not None and not bool(mask[token]):
             return draft[:place]
-        if token in row.params.ends:
-            return draft[: place + 1]
-        past = past.then(token)
+        past = after(row, past, token)
     return draft

@@ -32,13 +32,25 @@ if TYPE_CHECKING:
     from transpect.decode.trace import Trace
 
 
-def whole(name: str, value: Any) -> None:
+_SAMPLERS = 64
+"""How many samplers of different numbers of tokens are kept."""
+
+
+def at_least_one(name: str, value: Any) -> None:
     """Refuse an option that is not a whole number from 1.
 
     Raises:
         GenerationError: it is not.
     """
     check(is_whole(value) and value >= 1, f"{name} must be a whole number from 1", value, "Leave it out for none.")
+
+
+def after(row: Row, past: Trace, token: int) -> Trace | None:
+    """The past after one more token; None where the output ends with it, so that no constraint knows what follows."""
+    if token in row.params.ends:
+        return None
+    further = past.then(token)
+    return None if past.constraint.complete(further.written) else further
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ class Speculative(Strategy):
 def speculate(steps: Steps, rows: Sequence[Row], drafter: Drafter) -> Iterator[Event]:
     """Decode one batch with drafts from ``drafter``; see `Strategy.decode`."""
     sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
+    repeated = _Repeated(sampler)
     with torch.inference_mode():
         choice = sampler.choose(steps.prefill(), [row.trace for row in rows])
     chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
@@ -105,11 +118,12 @@ def speculate(steps: Steps, rows: Sequence[Row], drafter: Drafter) -> Iterator[E
     while left := [place for place, event in enumerate(last) if event.finish_reason is None]:
         if len(left) < len(rows):
             rows, sampler = [rows[place] for place in left], sampler.rows(left)
+            repeated = _Repeated(sampler)
             steps.select(left)
             drafter.select(left)
         with torch.inference_mode():
             drafts = drafter.draft(rows, [row.params.max_new_tokens - len(row.trace.written) - 1 for row in rows])
-            verdict = _pass(steps, rows, sampler, drafts)
+            verdict = _pass(steps, rows, repeated, drafts)
             drafter.settle(verdict.accepted)
         last = []
         for row, own, news in zip(rows, drafts.tokens, verdict.news, strict=True):
@@ -125,6 +139,23 @@ def speculate(steps: Steps, rows: Sequence[Row], drafter: Drafter) -> Iterator[E
             last.append(event)
 
 
+class _Repeated:
+    """A sampler of rows that each choose several tokens at once. What it makes is used again."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._made: dict[tuple[int, ...], Sampler] = {}
+
+    def times(self, counts: Sequence[int]) -> Sampler:
+        """Each row so many times."""
+        key = tuple(counts)
+        if key not in self._made:
+            if len(self._made) == _SAMPLERS:
+                self._made.clear()
+            self._made[key] = self._sampler.rows([row for row, count in enumerate(counts) for _ in range(count)])
+        return self._made[key]
+
+
 @dataclass(frozen=True)
 class _Verdict:
     """Of each row how many drafted tokens stay, and these with the one that follows, each with its log-probability."""
@@ -133,7 +164,7 @@ class _Verdict:
     news: list[list[tuple[int, float]]]
 
 
-def _pass(steps: Steps, rows: Sequence[Row], sampler: Sampler, drafts: Drafts) -> _Verdict:
+def _pass(steps: Steps, rows: Sequence[Row], repeated: _Repeated, drafts: Drafts) -> _Verdict:
     """Read each row's last token and its draft, judge them, and forget those that don't stay."""
     counts = [len(own) for own in drafts.tokens]
     columns = max(counts) + 1
@@ -148,10 +179,9 @@ def _pass(steps: Steps, rows: Sequence[Row], sampler: Sampler, drafts: Drafts) -
     even = min(counts) == max(counts)
     real = None if even else column <= torch.tensor(counts, device=steps.device)[:, None]
     logits = steps.extend(tokens, real)  # [B, k + 1, V]
-    places = [(row, place) for row, count in enumerate(counts) for place in range(count + 1)]
     flat = logits.flatten(0, 1) if real is None else logits[real]  # [R, V]
     ahead = [past for row, own in zip(rows, drafts.tokens, strict=True) for past in _pasts(row, own)]
-    virtual = sampler.rows([row for row, _ in places])
+    virtual = repeated.times([count + 1 for count in counts])
     if drafts.law is None:
         verdict = _compare(flat, virtual, ahead, drafts)
     else:
@@ -161,11 +191,12 @@ def _pass(steps: Steps, rows: Sequence[Row], sampler: Sampler, drafts: Drafts) -
 
 
 def _pasts(row: Row, draft: Sequence[int]) -> Iterator[Trace]:
-    """The past of each token to choose. Nothing is chosen after an end, and no constraint knows what would be."""
+    """The past of each token to choose. Where the output ends with a drafted token, nothing is chosen after it: any
+    past will do."""
     past = row.trace
     yield past
     for token in draft:
-        past = past if token in row.params.ends else past.then(token)
+        past = after(row, past, token) or past
         yield past
 
 
