@@ -225,6 +225,8 @@ STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "diverse": {"num_beam_groups": 2, "num_beams": 4, "n": 2},
     "contrastive": {"penalty_alpha": 0.6, "top_k": 4},
     "best-of": {"best_of": 3, "n": 2, "temperature": 2.0},
+    "look-up": {"prompt_lookup_num_tokens": 3, "temperature": 1.0},
+    "early-exit": {"early_exit": 1, "num_assistant_tokens": 4, "temperature": 2.0},
     "n": {"n": 3, "temperature": 2.0},
     "guided": {"guidance_scale": 2.0},
 }

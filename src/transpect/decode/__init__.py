@@ -1,7 +1,10 @@
 """From logits to text: filters, sampling, stopping, one way to generate; and how probable given text is."""
 
+from transpect.decode.alternatives import TokenLogprob, described
+from transpect.decode.constraints import Grammar, JsonSchema, OneOf, Regex
 from transpect.decode.defaults import Defaults
 from transpect.decode.engine import decode, generate, stream
+from transpect.decode.events import Events
 from transpect.decode.guidance import Guided
 from transpect.decode.params import GenerationParams
 from transpect.decode.prompts import Prompts
@@ -23,11 +26,16 @@ __all__ = [
     "Defaults",
     "DiverseBeamSearch",
     "Event",
+    "Events",
     "FinishReason",
     "GenerationParams",
+    "Grammar",
     "Guided",
+    "JsonSchema",
+    "OneOf",
     "Passage",
     "Prompts",
+    "Regex",
     "Request",
     "Result",
     "Row",
@@ -37,8 +45,10 @@ __all__ = [
     "Stepper",
     "Steps",
     "Strategy",
+    "TokenLogprob",
     "Trace",
     "decode",
+    "described",
     "generate",
     "logprobs",
     "stream",

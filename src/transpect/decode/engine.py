@@ -7,7 +7,7 @@ matrix products, whose order of sums may change with the number of rows).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence, Set
 from dataclasses import replace
 
 from transpect.base.checks import at_least
@@ -16,6 +16,7 @@ from transpect.cache import check_memory
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_vocabulary, check_writes
 from transpect.decode.constraints import matching
+from transpect.decode.events import Events
 from transpect.decode.guidance import Guided, without
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.row import Row
@@ -49,8 +50,9 @@ def stream(
     batch_size: int = 32,
     prefill_chunk: int | None = None,
     memory: int | None = None,
-) -> Iterator[Event]:
-    """Decode requests and give out each token as soon as it is chosen. Closing the iterator cancels the rest.
+) -> Events:
+    """Decode requests and give out each token as soon as it is chosen. Closing the iterator cancels the rest, and its
+    `Events.cancel` one request.
 
     All requests are checked before the first is begun. A ``max_new_tokens`` beyond what the context has room for is cut
     to it; the output then ends with ``length``. The prompt of a prefix language model is its prefix.
@@ -78,11 +80,18 @@ def stream(
         check_memory(model.config)
         at_least("memory", memory, 0)
     fitted = [fit(model.config, request.seeded(), endless=memory is not None) for request in requests]
+    cancelled = set[int]()
     rows = [
-        Row(index, request, tokenizer, constraint=_constraint(model.config, request, tokenizer))
+        Row(
+            index,
+            request,
+            tokenizer,
+            constraint=_constraint(model.config, request, tokenizer),
+            cancelled=cancelled,
+        )
         for index, request in enumerate(fitted)
     ]
-    return _stream(model, rows, batch_size, prefill_chunk, memory)
+    return Events(_stream(model, rows, batch_size, prefill_chunk, memory, cancelled), cancelled)
 
 
 def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
@@ -161,12 +170,28 @@ def _constraint(config: ModelConfig, request: Request, tokenizer: Tokenizer | No
 
 
 def _stream(
+    model: Transformer,
+    rows: list[Row],
+    batch_size: int,
+    prefill_chunk: int | None,
+    memory: int | None,
+    cancelled: Set[int],
+) -> Generator[Event, None, None]:
+    for event in _all(model, rows, batch_size, prefill_chunk, memory):
+        if event.request not in cancelled:
+            yield event
+
+
+def _all(
     model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None, memory: int | None
 ) -> Iterator[Event]:
     for row in rows:
         if not row.params.max_new_tokens:
             yield from (row.twin(choice).nothing() for choice in range(row.params.n))
-    for batch in _batches([row for row in rows if row.params.max_new_tokens], batch_size):
+    for planned in _batches([row for row in rows if row.params.max_new_tokens], batch_size):
+        batch = [row for row in planned if not row.cancelled]
+        if not batch:
+            continue
         requests = [row.request for row in batch]
         others = without(requests)
         steps = Stepper(

@@ -40,6 +40,8 @@ class GenerationParams(FilterParams):
         strategy: how tokens are found.
         guidance_scale: how strongly prompt or source lead, against what the model writes with `Request.negative` in
             their place (classifier-free guidance, see `Guided`); 1 is off.
+        logprobs: how many of the most probable tokens to report in the place of each, besides the chosen one; None and
+            0 are none. Each strategy chooses the same tokens with and without.
         constraint: the language that the output is a text of; None is any text. Its texts end where it says, also
             before ``min_new_tokens``; ``max_new_tokens`` may cut them. By name: ``regex``, ``json_schema``,
             ``grammar``, ``choices``.
@@ -58,6 +60,7 @@ class GenerationParams(FilterParams):
     n: int = 1
     strategy: Strategy = field(default_factory=Sample)
     guidance_scale: float = 1.0
+    logprobs: int | None = None
     constraint: Language | None = None
 
     def __post_init__(self) -> None:
@@ -102,6 +105,8 @@ class GenerationParams(FilterParams):
             self.seed,
             "None takes a new one each time.",
         )
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, "Pass how many alternatives to report, or None.")
         _check(
             self.constraint is None or isinstance(self.constraint, Language),
             "constraint must be a language that an output can be held to",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from transpect.decode.alternatives import Top
 from transpect.decode.params import GenerationParams
 
 FinishReason = Literal["eos", "stop", "length"]
@@ -54,6 +55,7 @@ class Event:
         score: what its strategy ranked the output by, in its last event; None where there is no ranking.
         drafted: how many tokens were drafted for the pass that gave this one, in the first event of the pass.
         accepted: whether this token had been drafted.
+        top: the most probable tokens in this place, as many as `GenerationParams.logprobs`.
     """
 
     request: int
@@ -66,6 +68,7 @@ class Event:
     score: float | None = None
     drafted: int = 0
     accepted: bool = False
+    top: Top = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Result:
         score: as in `Event`.
         drafted: how many tokens were drafted, by a strategy that does so.
         accepted: how many of them stayed. Each other token took a pass of the model.
+        top_logprobs: of each token the alternatives, as in `Event.top`; empty where none were asked for.
     """
 
     ids: tuple[int, ...]
@@ -93,6 +97,7 @@ class Result:
     score: float | None = None
     drafted: int = 0
     accepted: int = 0
+    top_logprobs: tuple[Top, ...] = ()
 
 
 def collect(events: Iterable[Event]) -> list[Result]:
@@ -116,4 +121,5 @@ def _result(events: Sequence[Event]) -> Result:
         score=last.score,
         drafted=sum(event.drafted for event in events),
         accepted=sum(event.accepted for event in events),
+        top_logprobs=tuple(event.top for event in tokens) if any(event.top for event in tokens) else (),
     )

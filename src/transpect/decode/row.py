@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
+from transpect.decode.alternatives import Top
 from transpect.decode.request import Event, FinishReason, Request
 from transpect.decode.sampling import around
 from transpect.decode.text import TextStream, text_stream
@@ -20,6 +22,7 @@ class Row:
         tokenizer: for text and stop strings.
         choice: which of the request's outputs it is, counted from 0.
         constraint: what the output must be like.
+        cancelled: requests that nobody waits for any more; there may be more of them by and by.
 
     Raises:
         GenerationError: stop strings without a tokenizer.
@@ -33,42 +36,48 @@ class Row:
         choice: int = 0,
         *,
         constraint: Constraint = FREE,
+        cancelled: Set[int] = frozenset(),
     ) -> None:
         assert request.params.seed is not None, "a request is seeded before it is decoded"
         self.index, self.request, self.params, self.seed = index, request, request.params, request.params.seed
         self.choice = choice
         source = None if request.source is None else tuple(request.source)
         self.trace = Trace(tuple(request.prompt), constraint=constraint, source=source)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._cancelled = tokenizer, cancelled
         self._text = text_stream(tokenizer, request.prompt, request.params.stop)
 
     def twin(self, choice: int, seed: int | None = None) -> Row:
         """Another output of the same request from its beginning, with the same seed or its own."""
         params = self.params if seed is None else replace(self.params, seed=around(seed))
         request, constraint = replace(self.request, params=params), self.trace.constraint
-        return Row(self.index, request, self._tokenizer, choice, constraint=constraint)
+        return Row(self.index, request, self._tokenizer, choice, constraint=constraint, cancelled=self._cancelled)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for this output any more. It has then no events, and leaves its batch."""
+        return self.index in self._cancelled
 
     def text(self) -> TextStream:
         """The text of this output from its beginning, for who tries what tokens would give."""
         return text_stream(self._tokenizer, self.request.prompt, self.params.stop)
 
-    def take(self, token: int, logprob: float) -> Event:
-        """Take the next token."""
+    def take(self, token: int, logprob: float, top: Top = ()) -> Event:
+        """Take the next token, its log-probability, and the most probable ones in its place."""
         self.trace = self.trace.then(token)
         if token in self.params.ends:
-            return self._event(token, self._text.end(), logprob, "eos")
+            return self._event(token, self._text.end(), logprob, "eos", top)
         delta, last = self._text.push(token), len(self.trace.written) == self.params.max_new_tokens
         complete = self.trace.constraint.complete(self.trace.written)
         if last or complete:
             # what was held may hold a whole stop string, now that nothing follows
             delta += self._text.end()
         if complete or self._text.stopped:
-            return self._event(token, delta, logprob, "stop")
-        return self._event(token, delta, logprob, "length" if last else None)
+            return self._event(token, delta, logprob, "stop", top)
+        return self._event(token, delta, logprob, "length" if last else None, top)
 
     def nothing(self) -> Event:
         """The only event of an output of no tokens."""
         return self._event(None, "", 0.0, "length")
 
-    def _event(self, token: int | None, text: str, logprob: float, reason: FinishReason | None) -> Event:
-        return Event(self.index, token, text, logprob, reason, choice=self.choice, seed=self.seed)
+    def _event(self, token: int | None, text: str, logprob: float, reason: FinishReason | None, top: Top = ()) -> Event:
+        return Event(self.index, token, text, logprob, reason, choice=self.choice, seed=self.seed, top=top)

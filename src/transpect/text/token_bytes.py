@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from transpect.base.errors import TokenizerError
 from transpect.text.byte_level import piece_bytes
@@ -16,8 +17,8 @@ _BY_PIECE: Final = {"Replace", "Strip", "Metaspace", "WordPiece"}
 _NEVER_IN_UTF8: Final = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])
 
 
-def token_bytes(tokenizer: Tokenizer, *, at_start: bool = False) -> list[bytes]:
-    """The bytes that each token adds to the text before it, by id.
+def token_bytes(tokenizer: Tokenizer, *, at_start: bool = False) -> tuple[bytes, ...]:
+    """The bytes that each token adds to the text before it, by id. They are found out once for each tokenizer.
 
     The text of a sequence of ids, special ones left out, is the UTF-8 of their bytes put together wherever that is
     valid. A token adds the same wherever it stands, but as the first of a text, where some decoders drop a space.
@@ -36,6 +37,16 @@ def token_bytes(tokenizer: Tokenizer, *, at_start: bool = False) -> list[bytes]:
         >>> token_bytes(tokenizer)[tokenizer.token_to_id("Ġthe")]
         b' the'
     """
+    made = _MADE.setdefault(tokenizer, {})
+    if at_start not in made:
+        made[at_start] = tuple(_table(tokenizer, at_start))
+    return made[at_start]
+
+
+_MADE: Final[WeakKeyDictionary[Tokenizer, dict[bool, tuple[bytes, ...]]]] = WeakKeyDictionary()
+
+
+def _table(tokenizer: Tokenizer, at_start: bool) -> list[bytes]:
     spec = tokenizer.decoder_spec
     parts = [] if spec is None else list(flat(spec))
     stripped = _dropped_at_start(parts)

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from transpect.decode.stepper import Steps
 
 
+def going_on(rows: Sequence[Row], last: Sequence[Event]) -> list[int]:
+    """The places of the rows that neither their last event has ended nor a caller has cancelled."""
+    return [
+        place
+        for place, (row, event) in enumerate(zip(rows, last, strict=True))
+        if event.finish_reason is None and not row.cancelled
+    ]
+
+
 class Strategy(ABC):
     """How the tokens of an output are found. Children are frozen dataclasses that own their options, under the names
     that the field has for them; requests with equal strategies are decoded in batches.

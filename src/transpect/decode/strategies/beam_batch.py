@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from transpect.decode.alternatives import Top, alternatives
 from transpect.decode.sampling import Sampler, totalled
 from transpect.decode.strategies.beam_hypotheses import EarlyStopping, Hypotheses, Ranking
 from transpect.decode.strategies.beam_ranking import best, drawn, lowered, worth
@@ -58,6 +59,7 @@ class _Beam:
     total: float
     trace: Trace
     logprobs: tuple[float, ...] = ()
+    tops: tuple[Top, ...] = ()
     text: TextStream | None = None  # where there are stop strings
 
 
@@ -96,11 +98,12 @@ class _Group:
         any_ends = self.row.params.stop or self.row.params.constraint
         return self.draws if any_ends else self.size + len(self.ends)
 
-    def take(self, ranked: Iterable[_Continuation], before: Sequence[_Group]) -> None:
+    def take(self, ranked: Iterable[_Continuation], tops: Sequence[Top], before: Sequence[_Group]) -> None:
         """Go on by a token.
 
         Args:
             ranked: continuations, best first.
+            tops: the most probable tokens of each row of the model.
             before: the groups of this request that have gone on; what they have found is passed over.
         """
         length = self.written + 1
@@ -113,13 +116,14 @@ class _Group:
             trace = beam.trace.then(token)
             if trace.written in known:
                 continue
-            text, logprobs = _followed(beam.text, token), (*beam.logprobs, logprob)
+            text = _followed(beam.text, token)
+            logprobs, own = (*beam.logprobs, logprob), (*beam.tops, tops[beam.place])
             stopped = trace.constraint.complete(trace.written) or (text is not None and text.stopped)
             if last or token in self.ends or stopped:
                 if rank < self.size:
-                    self.found.add(-falling, trace.written, logprobs)
+                    self.found.add(-falling, trace.written, logprobs, own)
             elif len(going_on) < self.size:
-                going_on.append(_Beam(beam.place, -falling, trace, logprobs, text))
+                going_on.append(_Beam(beam.place, -falling, trace, logprobs, own, text))
             rank += 1
         self.beams = going_on
         self.over = self.found.complete(going_on[0].total if going_on else None, length)
@@ -143,7 +147,7 @@ class _Search:
         found = sorted((one for group in self.groups for one in group.found), key=lambda one: -one.score)
         for choice, one in enumerate(found[: self.row.params.n]):
             row = self.row.twin(choice)
-            events = [row.take(token, logprob) for token, logprob in zip(one.tokens, one.logprobs, strict=True)]
+            events = [row.take(*taken) for taken in zip(one.tokens, one.logprobs, one.tops, strict=True)]
             yield from events[:-1]
             yield replace(events[-1], score=one.score)
 
@@ -168,6 +172,7 @@ def decode(steps: Steps, rows: Sequence[Row], beams: Beams) -> Iterator[Event]:
             _go_on(logits, searches.values(), sampler, beams)
         for owner in [owner for owner, search in searches.items() if not search.running]:
             yield from searches.pop(owner).outputs()
+        searches = {owner: search for owner, search in searches.items() if not search.row.cancelled}
         if not searches:
             return
         running = [(owner, group) for owner, search in searches.items() for group in search.running]
@@ -189,12 +194,13 @@ def _go_on(logits: Tensor, searches: Iterable[_Search], sampler: Sampler, beams:
     pasts = {beam.place: beam.trace for search in searches for group in search.running for beam in group.beams}
     wide, total = totalled(logits)
     logprobs = wide - total[:, None]  # [N, V]
+    tops = alternatives(logits, sampler.params)
     scores = worth(logprobs, [pasts[place] for place in range(len(pasts))], sampler)
     for turn in range(beams.groups):
         running = [search for search in searches if not search.groups[turn].over]
         ranked = _ranked(scores, logprobs, running, turn, beams.diversity_penalty)
         for search, own in zip(running, ranked, strict=True):
-            search.groups[turn].take(own, search.groups[:turn])
+            search.groups[turn].take(own, tops, search.groups[:turn])
 
 
 def _ranked(

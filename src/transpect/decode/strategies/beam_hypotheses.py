@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from transpect.decode.alternatives import Top
+
 EarlyStopping = bool | Literal["never"]
 
 
@@ -18,11 +20,13 @@ class Hypothesis:
         score: what it is ranked by.
         tokens: its ids, a final EOS included.
         logprobs: of each token, by the model itself.
+        tops: the most probable tokens in the place of each.
     """
 
     score: float
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
+    tops: tuple[Top, ...]
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,11 @@ class Hypotheses:
         """From the best to the worst."""
         return iter(self._found)
 
-    def add(self, total: float, tokens: tuple[int, ...], logprobs: tuple[float, ...]) -> None:
+    def add(
+        self, total: float, tokens: tuple[int, ...], logprobs: tuple[float, ...], tops: tuple[Top, ...] = ()
+    ) -> None:
         """Take an output whose log-probabilities sum to ``total``, if it is among the best."""
-        self._found.append(Hypothesis(self._ranking.score(total, len(tokens)), tokens, logprobs))
+        self._found.append(Hypothesis(self._ranking.score(total, len(tokens)), tokens, logprobs, tops))
         self._found.sort(key=lambda one: -one.score)  # stable
         del self._found[self._size :]
 

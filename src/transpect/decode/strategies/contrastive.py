@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from transpect.decode.alternatives import alternatives
 from transpect.decode.checks import check
 from transpect.decode.filters.options import is_number
 from transpect.decode.sampling import Sampler, totalled
-from transpect.decode.strategies.base import Strategy
+from transpect.decode.strategies.base import Strategy, going_on
 from transpect.decode.strategies.beam_ranking import best
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class ContrastiveSearch(Strategy):
         while True:
             with torch.inference_mode():
                 candidates = self._candidates(logits, rows, sampler)
+                tops = alternatives(logits, [row.params for row in rows])
             steps.select([place for place, own in enumerate(candidates) for _ in own])
             following = steps.advance(torch.tensor([one.token for own in candidates for one in own]).to(steps.device))
             with torch.inference_mode():
@@ -92,9 +94,10 @@ class ContrastiveSearch(Strategy):
                     for own, past, (first, end) in zip(candidates, said, pairwise(ends), strict=True)
                 ]
             flat = [one for own in candidates for one in own]
-            events = [row.take(flat[at].token, flat[at].logprob) for row, at in zip(rows, chosen, strict=True)]
+            taken = zip(rows, chosen, tops, strict=True)
+            events = [row.take(flat[at].token, flat[at].logprob, top) for row, at, top in taken]
             yield from events
-            left = [place for place, event in enumerate(events) if event.finish_reason is None]
+            left = going_on(rows, events)
             if not left:
                 return
             if len(left) < len(rows):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from transpect.decode.alternatives import alternatives
 from transpect.decode.sampling import Sampler
-from transpect.decode.strategies.base import Strategy
+from transpect.decode.strategies.base import Strategy, going_on
 
 if TYPE_CHECKING:
     from transpect.core import ModelConfig
@@ -47,10 +48,11 @@ def follow(steps: Steps, rows: Sequence[Row], logits: Tensor) -> Iterator[Event]
     while True:
         with torch.inference_mode():
             choice = sampler.choose(logits, [row.trace for row in rows])
-        chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
-        events = [row.take(token, logprob) for row, token, logprob in chosen]
+            tops = alternatives(logits, [row.params for row in rows])
+        chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), tops, strict=True)
+        events = [row.take(*taken) for row, *taken in chosen]
         yield from events
-        left = [place for place, event in enumerate(events) if event.finish_reason is None]
+        left = going_on(rows, events)
         if not left:
             return
         token = choice.token

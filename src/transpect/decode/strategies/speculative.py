@@ -13,16 +13,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
+from transpect.decode.alternatives import Top, alternatives
 from transpect.decode.checks import check
 from transpect.decode.filters.options import is_whole
 from transpect.decode.sampling import Sampler, totalled, uniform
 from transpect.decode.strategies.acceptance import left_over, stays, stream
-from transpect.decode.strategies.base import Strategy
+from transpect.decode.strategies.base import Strategy, going_on
 
 if TYPE_CHECKING:
     from transpect.decode.params import GenerationParams
@@ -111,11 +113,13 @@ def speculate(steps: Steps, rows: Sequence[Row], drafter: Drafter) -> Iterator[E
     sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
     repeated = _Repeated(sampler)
     with torch.inference_mode():
-        choice = sampler.choose(steps.prefill(), [row.trace for row in rows])
-    chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), strict=True)
-    last = [row.take(token, logprob) for row, token, logprob in chosen]
+        logits = steps.prefill()
+        choice = sampler.choose(logits, [row.trace for row in rows])
+        begins = alternatives(logits, sampler.params)
+    chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), begins, strict=True)
+    last = [row.take(*taken) for row, *taken in chosen]
     yield from last
-    while left := [place for place, event in enumerate(last) if event.finish_reason is None]:
+    while left := going_on(rows, last):
         if len(left) < len(rows):
             rows, sampler = [rows[place] for place in left], sampler.rows(left)
             repeated = _Repeated(sampler)
@@ -126,10 +130,10 @@ def speculate(steps: Steps, rows: Sequence[Row], drafter: Drafter) -> Iterator[E
             verdict = _pass(steps, rows, repeated, drafts)
             drafter.settle(verdict.accepted)
         last = []
-        for row, own, news in zip(rows, drafts.tokens, verdict.news, strict=True):
-            for place, (token, logprob) in enumerate(news):
+        for row, own, news, tops in zip(rows, drafts.tokens, verdict.news, verdict.tops, strict=True):
+            for place, ((token, logprob), top) in enumerate(zip(news, tops, strict=True)):
                 event = replace(
-                    row.take(token, logprob),
+                    row.take(token, logprob, top),
                     drafted=0 if place else len(own),
                     accepted=place < len(news) - 1,
                 )
@@ -158,10 +162,12 @@ class _Repeated:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Of each row how many drafted tokens stay, and these with the one that follows, each with its log-probability."""
+    """Of each row how many drafted tokens stay, and these with the one that follows, each with its log-probability, and
+    the most probable ones in their places."""
 
     accepted: list[int]
     news: list[list[tuple[int, float]]]
+    tops: Sequence[Sequence[Top]] = ()
 
 
 def _pass(steps: Steps, rows: Sequence[Row], repeated: _Repeated, drafts: Drafts) -> _Verdict:
@@ -187,7 +193,8 @@ def _pass(steps: Steps, rows: Sequence[Row], repeated: _Repeated, drafts: Drafts
     else:
         verdict = _judge(flat, virtual, ahead, drafts, drafts.law.to(flat.device))
     steps.forget(column <= torch.tensor(verdict.accepted, device=steps.device)[:, None])
-    return verdict
+    tops, firsts = alternatives(flat, virtual.params), accumulate((count + 1 for count in counts), initial=0)
+    return replace(verdict, tops=[tops[at : at + len(own)] for at, own in zip(firsts, verdict.news, strict=False)])
 
 
 def _pasts(row: Row, draft: Sequence[int]) -> Iterator[Trace]:
