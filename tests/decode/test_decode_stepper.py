@@ -159,6 +159,45 @@ def test_memory_follows_the_longest_row(tools: Any) -> None:
     agree(steps, anew, some(3, 3, 99), None)
 
 
+def shorter(model: Transformer) -> Transformer:
+    """A model of the first layer alone, built as one."""
+    config = replace(model.config, decoder=replace(model.config.last, n_layers=1))
+    twin = Transformer(config).eval().double()
+    twin.load_state_dict({name: value for name, value in model.state_dict().items() if name in twin.state_dict()})
+    return twin
+
+
+@pytest.mark.parametrize("positions", ["rope", "t5", "transformer-xl"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_first_layers_go_ahead_and_leave_nothing(shape: str, positions: str, tools: Any) -> None:
+    """On what the whole model has read, as a model of these layers alone; several passes, rows with holes."""
+    model, prompts = tools.model(tools.Case(positions, shape)), PROMPTS["padded"]
+    steps, anew, first = stepper(model, prompts), Anew(model, prompts), Anew(shorter(model), prompts)
+    for turn in range(2):
+        with steps.ahead(1) as read:
+            for step, gaps in enumerate((False, True)):
+                tokens, real = some(3, 2, turn + step), holes(3, 2, turn + step) if gaps else None
+                logits = read(tokens, real)
+                there = torch.ones(3, 2, dtype=torch.bool) if real is None else real
+                for i, (_, expected) in enumerate(first.read(tokens, there)):
+                    assert torch.allclose(logits[i, there[i]], expected, atol=TOLERANCE)
+                first.keep(tokens, there)
+        tokens = some(3, 3, 40 + turn)
+        agree(steps, anew, tokens, None)
+        keep = torch.arange(3) < torch.tensor([[1], [3], [0]])
+        steps.forget(keep)
+        anew.keep(tokens, keep)
+        first.rows = [list(row) for row in anew.rows]
+
+
+def test_an_error_ahead_leaves_nothing_either(tools: Any) -> None:
+    model = tools.model()
+    steps, anew = stepper(model, PROMPTS["padded"]), Anew(model, PROMPTS["padded"])
+    with pytest.raises(ValueError, match="one element"), steps.ahead(1) as read:
+        float(read(some(3, 2, 0), None))  # no single number
+    agree(steps, anew, some(3, 2, 1), None)
+
+
 def linear(model: Transformer) -> Transformer:
     """A model of sums."""
     config = replace(model.config.last, attention=replace(model.config.last.attention, kernel=Linear(), dropout=0.0))
@@ -181,7 +220,17 @@ def test_sums_go_back_and_read_again(tools: Any) -> None:
             steps.select([1, 2])
             anew.select([1, 2])
             break
+    with steps.ahead(1) as read:
+        read(some(2, 2, 8), None)
     agree(steps, anew, some(2, 3, 9), None)
+
+
+def test_sums_of_several_passes_are_not_taken_back(tools: Any) -> None:
+    steps = stepper(linear(tools.model(tools.Case("none"))), PROMPTS["padded"])
+    steps.extend(some(3, 2, 0))
+    steps.extend(some(3, 1, 1))
+    with pytest.raises(ConfigError, match="last pass alone"):
+        steps.forget(torch.ones(3, 3, dtype=torch.bool))
 
 
 def test_a_memory_of_the_last_tokens_can_not_go_back(tools: Any) -> None:
@@ -189,3 +238,5 @@ def test_a_memory_of_the_last_tokens_can_not_go_back(tools: Any) -> None:
     steps.extend(some(3, 2, 0))
     with pytest.raises(ConfigError, match="memory of the last tokens"):
         steps.forget(torch.ones(3, 2, dtype=torch.bool))
+    with pytest.raises(ConfigError, match="memory of the last tokens"), steps.ahead(1):
+        pass

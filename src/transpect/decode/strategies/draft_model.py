@@ -30,7 +30,8 @@ class DraftModel(Assisted):
     """Speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023).
 
     Attributes:
-        draft: a smaller model with the vocabulary of the model. For an encoder–decoder it may be either kind.
+        draft: a smaller model with the vocabulary of the model, or what has one as its ``model``. For an
+            encoder–decoder it may be either kind.
     """
 
     draft: Transformer
@@ -39,7 +40,13 @@ class DraftModel(Assisted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(isinstance(self.draft, Transformer), "draft must be a model", type(self.draft).__name__, "Pass lm.model.")
+        object.__setattr__(self, "draft", getattr(self.draft, "model", self.draft))  # of a LanguageModel
+        check(
+            isinstance(self.draft, Transformer),
+            "draft must be a model",
+            type(self.draft).__name__,
+            "Pass transpect.load(PATH).",
+        )
 
     def check(self, params: GenerationParams, config: ModelConfig) -> None:
         """See `Strategy.check`."""
