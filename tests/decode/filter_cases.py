@@ -148,7 +148,8 @@ def encoder_no_repeat_ngram(row: Row, params: GenerationParams, trace: Trace) ->
 
 
 def bad_words(row: Row, params: GenerationParams, trace: Trace) -> Row:
-    return without(row, {i for i in range(len(row)) if any(completes(word, i, trace) for word in params.bad_words)})
+    words = [word for word in params.bad_words if word not in [(end,) for end in params.eos_ids]]
+    return without(row, {i for i in range(len(row)) if any(completes(word, i, trace) for word in words)})
 
 
 def forced_eos(row: Row, params: GenerationParams, trace: Trace) -> Row:

@@ -13,6 +13,7 @@ from transpect.base.errors import GenerationError
 from transpect.decode import GenerationParams, Sampler, uniform
 from transpect.decode.sampling import check_minimum
 
+from .chi_squared import holm, p_value
 from .conftest import after
 
 CPU = torch.device("cpu")
@@ -20,16 +21,6 @@ CPU = torch.device("cpu")
 
 def sampler(rows: int, vocab: int = 4, first_seed: int = 0, **params: Any) -> Sampler:
     return Sampler([GenerationParams(**params)] * rows, range(first_seed, first_seed + rows), vocab, CPU)
-
-
-def p_value(counts: Tensor, probability: Tensor) -> float:
-    """Of Pearson's χ² test; cells of probability 0 must be empty."""
-    assert (counts[probability == 0] == 0).all()
-    counts, probability = counts[probability > 0].double(), probability[probability > 0].double()
-    expected = probability * counts.sum()
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    freedom = torch.tensor((len(counts) - 1) / 2, dtype=torch.float64)
-    return float(torch.special.gammaincc(freedom, statistic / 2))
 
 
 # the noise
@@ -99,16 +90,6 @@ def test_the_test_of_choices_has_power() -> None:
     counts = drawn(BASE, {})
     assert p_value(counts, torch.tensor([0.49, 0.25, 0.13, 0.13])) < 1e-4
     assert p_value(drawn(BASE, {"temperature": 1.05}), BASE) < 1e-4
-
-
-def holm(p_values: dict[str, float], level: float = 0.01) -> list[str]:
-    """The hypotheses that Holm's step-down procedure rejects."""
-    rejected = []
-    for i, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        if p > level / (len(p_values) - i):
-            break
-        rejected.append(name)
-    return rejected
 
 
 def test_temperature_zero_is_the_first_best_token() -> None:

@@ -31,7 +31,7 @@ class FilterParams:
         frequency_penalty: likewise, as often as they stand there; 0 is off.
         no_repeat_ngram_size: no sequence of so many tokens twice in prompt and output; 0 forbids nothing.
         encoder_no_repeat_ngram_size: none of the source (of a decoder, its prompt) again; 0 forbids nothing.
-        bad_words: sequences of ids that are never written.
+        bad_words: sequences of ids that are never written. One of ``eos_ids`` alone is none; see ``banned``.
         begin_suppress_tokens: tokens that the output never begins with; one, several, or None for none.
         forced_eos_token_id: what the output ends with where it has used up ``max_new_tokens``; one, several, or None.
         exponential_decay_length_penalty: (start, factor), raises the logits of ``eos_ids`` after so many new tokens;

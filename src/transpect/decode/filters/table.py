@@ -106,8 +106,9 @@ def _listed(name: str, read: Callable[[Any], Any], apply: Callable[[Tensor, Any,
     )
 
 
-def _weightless(words: Sequence[Sequence[int]]) -> endings.Endings:
-    return endings.Endings((word, 0.0) for word in words)
+def _words(rows: Rows, size: int, device: torch.device) -> list[endings.Endings]:
+    """Without those that are but an end, as in ``transformers``: who wants an output without one has ``banned``."""
+    return [endings.Endings((w, 0.0) for w in row.bad_words if len(w) > 1 or w[0] not in row.eos_ids) for row in rows]
 
 
 PROCESSORS: Final = (
@@ -120,7 +121,7 @@ PROCESSORS: Final = (
     _number("presence_penalty", 0.0, penalties.presence_penalty),
     _listed("no_repeat_ngram_size", int, bans.no_repeat_ngram),
     _listed("encoder_no_repeat_ngram_size", int, bans.encoder_no_repeat_ngram),
-    _listed("bad_words", _weightless, bans.bad_words),
+    Filter("bad_words", lambda row: bool(row.bad_words), _words, bans.bad_words),
     Filter("forced_eos_token_id", lambda row: bool(row.forced_eos_token_id), _forced, bans.forced_eos),
     Filter(
         "exponential_decay_length_penalty",
