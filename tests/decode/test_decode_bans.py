@@ -53,33 +53,30 @@ def test_bans_and_a_minimum_hold_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "banned"),
+    ("entries", "words", "banned"),
     [
-        ({"bad_words_ids": [[7]]}, (7,)),
-        ({"bad_words_ids": [[7], [9]], "suppress_tokens": [9, 11]}, (7, 9, 11)),
-        ({"bad_words_ids": [[2], [7]]}, (7,)),  # an end is no bad word
-        ({"bad_words_ids": None, "suppress_tokens": None}, ()),
-        ({"bad_words_ids": [], "suppress_tokens": []}, ()),
+        ({"bad_words_ids": [[7]]}, ((7,),), ()),
+        ({"bad_words_ids": [[7], [9]], "suppress_tokens": [9, 11]}, ((7,), (9,)), (9, 11)),
+        ({"bad_words_ids": [[2], [7]]}, ((2,), (7,)), ()),  # an end is no bad word
+        ({"bad_words_ids": [[7], [8, 9], [0, 9]]}, ((7,), (8, 9), (0, 9)), ()),
+        ({"bad_words_ids": None, "suppress_tokens": None}, (), ()),
+        ({"bad_words_ids": [], "suppress_tokens": []}, (), ()),
     ],
     ids=str,
 )
 @pytest.mark.filterwarnings("error")
-def test_a_checkpoint_says_what_is_never_written(entries: dict[str, Any], banned: tuple[int, ...]) -> None:
+def test_a_checkpoint_says_what_is_never_written(
+    entries: dict[str, Any], words: tuple[tuple[int, ...], ...], banned: tuple[int, ...]
+) -> None:
     params = Defaults.read({"eos_token_id": 2, **entries}).params
-    assert params.banned == banned
+    assert (params.bad_words, params.banned) == (words, banned)
     if entries["bad_words_ids"]:
         processor = NoBadWordsLogitsProcessor(entries["bad_words_ids"], eos_token_id=torch.tensor([2]))
         expected = processor(torch.zeros(20, 1, dtype=torch.long), LOGITS)
         suppressed = list(entries.get("suppress_tokens", []))
         expected[:, suppressed] = -torch.inf
-        mine = filtered(params.override({"temperature": 1.0}))
+        mine = filtered(params.override({"temperature": 1.0}), written=1)
         assert torch.equal(mine > -torch.inf, expected > -torch.inf)
-
-
-def test_words_of_several_tokens_are_named() -> None:
-    with pytest.warns(UserWarning, match="bad_words_ids"):
-        params = Defaults.read({"bad_words_ids": [[7], [8, 9]]}).params
-    assert params.banned == (7,)
 
 
 def test_the_output_is_theirs(tmp_path: Any) -> None:
@@ -91,7 +88,7 @@ def test_the_output_is_theirs(tmp_path: Any) -> None:
     other.save_pretrained(tmp_path)
     model = load_model(tmp_path)
     (free,) = generate(model, [Request([3, 4], GenerationParams(12))])
-    words = [[free.ids[0]], [free.ids[-1]]]
+    words = [[free.ids[0]], [free.ids[2], free.ids[3]], [free.ids[-1]]]
     settings = GenerationConfig(max_new_tokens=12, do_sample=False, pad_token_id=0, bad_words_ids=words)
     expected = other.generate(torch.tensor([[3, 4]]), generation_config=settings)[0, 2:].tolist()
     with warnings.catch_warnings():

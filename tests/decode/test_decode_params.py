@@ -14,6 +14,10 @@ from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.decode import Defaults, GenerationParams
 from transpect.decode.prompts import check_id
 
+PENALTIES = ("repetition_penalty", "encoder_repetition_penalty")
+SIZES = ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "dry_allowed_length")
+SHARES = ("min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
 REFUSED: list[tuple[str, Any]] = [
     ("max_new_tokens", -1),
     ("max_new_tokens", 1.5),
@@ -46,6 +50,35 @@ REFUSED: list[tuple[str, Any]] = [
     ("eos_ids", True),
     ("stop", 5),
     ("stop", b"ab"),
+    *[(name, value) for name in PENALTIES for value in (0, -1.0, math.inf, math.nan, "1", None, True)],
+    *[(name, value) for name in ("presence_penalty", "frequency_penalty") for value in (math.inf, math.nan, "1", None)],
+    *[(name, value) for name in SIZES for value in (-1, 1.5, "1", None, True)],
+    *[(name, value) for name in SHARES for value in (-0.1, 1.1, math.nan, "1", None, True)],
+    ("dry_multiplier", -0.1),
+    ("dry_base", 0.9),
+    ("dry_base", math.inf),
+    ("dry_penalty_last_n", -1),
+    ("dry_sequence_breakers", [[]]),
+    ("dry_sequence_breakers", [[-1]]),
+    ("bad_words", [[]]),
+    ("bad_words", ["ab"]),
+    ("bad_words", [[1, 2.0]]),
+    ("bad_words", 1.5),
+    ("begin_suppress_tokens", [-1]),
+    ("forced_eos_token_id", "2"),
+    ("logit_bias", {-1: 1.0}),
+    ("logit_bias", {"1": 1.0}),
+    ("logit_bias", {1: math.nan}),
+    ("logit_bias", {1: "2"}),
+    ("logit_bias", [1, 2]),
+    ("logit_bias", 3),
+    ("sequence_bias", {(): 1.0}),
+    ("sequence_bias", {(1, -1): 1.0}),
+    ("sequence_bias", [[[1], 1.0, 2]]),
+    ("exponential_decay_length_penalty", (1, 0.0)),
+    ("exponential_decay_length_penalty", (-1, 1.1)),
+    ("exponential_decay_length_penalty", (1,)),
+    ("exponential_decay_length_penalty", 1.1),
 ]
 
 
@@ -73,6 +106,12 @@ ALLOWED: list[tuple[str, Any]] = [
     ("seed", -1),
     ("seed", 2**64 - 1),
     ("stop", ()),
+    *[(name, value) for name in PENALTIES for value in (1e-300, 0.5, 1, 1e300)],
+    *[(name, value) for name in ("presence_penalty", "frequency_penalty") for value in (-2, 0, 1e300)],
+    *[(name, value) for name in SIZES for value in (0, 1, 10**9)],
+    *[(name, value) for name in SHARES for value in (0, 1)],
+    ("dry_penalty_last_n", 0),
+    ("dry_base", 1),
 ]
 
 
@@ -85,6 +124,31 @@ def test_one_stop_is_not_taken_letter_by_letter() -> None:
     assert GenerationParams(stop="own fox").stop == ("own fox",)  # type: ignore[arg-type]
     assert GenerationParams(stop=["a", "b"]).stop == ("a", "b")  # type: ignore[arg-type]
     assert GenerationParams(eos_ids=3).eos_ids == (3,)  # type: ignore[arg-type]
+
+
+SPELLINGS: list[tuple[str, Any, Any]] = [
+    ("logit_bias", {3: 1, 5: -2.5}, ((3, 1.0), (5, -2.5))),
+    ("logit_bias", [[3, 1]], ((3, 1.0),)),
+    ("logit_bias", None, ()),
+    ("sequence_bias", {(3, 1): 1, (5,): 2}, (((3, 1), 1.0), ((5,), 2.0))),
+    ("sequence_bias", [[[3, 1], 1.0], [[3, 1], 2.0]], (((3, 1), 2.0),)),
+    ("bad_words", [[1, 2], (3,)], ((1, 2), (3,))),
+    ("bad_words", [1, [2, 3]], ((1,), (2, 3))),
+    ("bad_words", None, ()),
+    ("dry_sequence_breakers", [7, [8, 9]], ((7,), (8, 9))),
+    ("forced_eos_token_id", 2, (2,)),
+    ("forced_eos_token_id", [2, 3], (2, 3)),
+    ("begin_suppress_tokens", [1, 2], (1, 2)),
+    ("exponential_decay_length_penalty", [5, 1.5], (5, 1.5)),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "kept"), SPELLINGS, ids=repr)
+def test_what_may_be_given_in_several_forms_is_kept_in_one(name: str, given: Any, kept: Any) -> None:
+    params = GenerationParams(**{name: given})
+    assert getattr(params, name) == kept
+    assert getattr(params.override({"seed": 1}), name) == kept
+    assert isinstance(hash(params), int)
 
 
 def test_none_is_no_stop_and_no_end() -> None:
@@ -152,7 +216,7 @@ def test_what_ends_an_output(data: dict[str, Any], eos: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    "entry", [{"num_beams": 4}, {"repetition_penalty": 1.2}, {"no_repeat_ngram_size": 3}, {"forced_bos_token_id": 0}]
+    "entry", [{"force_words_ids": [[3]]}, {"top_h": 0.4}, {"stop_strings": ["."]}, {"forced_bos_token_id": 0}]
 )
 def test_an_entry_that_is_not_done_is_named(entry: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match=next(iter(entry))):

@@ -20,29 +20,38 @@ from transpect.decode.params import GenerationParams
 TOP_K: Final = 50
 """What ``do_sample: true`` means where the file has no ``top_k``."""
 
-_SAMPLING = ("top_k", "top_p", "seed")
+_SAMPLING = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed")
 """Who asks for one of these wants to sample."""
 
+_TAKEN: Mapping[str, str] = {
+    **{
+        name: name
+        for name in (
+            *("max_new_tokens", "min_new_tokens", "min_length", "top_p", "min_p", "typical_p", "epsilon_cutoff"),
+            *("eta_cutoff", "repetition_penalty", "encoder_repetition_penalty", "no_repeat_ngram_size"),
+            *("encoder_no_repeat_ngram_size", "begin_suppress_tokens", "forced_eos_token_id", "sequence_bias"),
+            *("exponential_decay_length_penalty", "guidance_scale"),
+        )
+    },
+    "bad_words_ids": "bad_words",
+    "suppress_tokens": "banned",
+}
+"""Entries that are parameters here, and as which."""
+
+_OF_BEAMS = ("num_beams", "length_penalty", "early_stopping")
+"""Options of beam search, which say nothing without it."""
+
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "num_beams": (1,),
-    "num_beam_groups": (1,),
-    "penalty_alpha": (),
-    "repetition_penalty": (1,),
-    "encoder_repetition_penalty": (1,),
-    "no_repeat_ngram_size": (0,),
-    "encoder_no_repeat_ngram_size": (0,),
+    "constraints": ([],),
+    "dola_layers": (),
     "force_words_ids": ([],),
     "forced_bos_token_id": (),
-    "forced_eos_token_id": (),
-    "begin_suppress_tokens": ([],),
-    "sequence_bias": ({},),
-    "exponential_decay_length_penalty": (),
-    "guidance_scale": (1,),
-    "min_length": (0,),
-    "min_p": (0,),
-    "typical_p": (1,),
-    "epsilon_cutoff": (0,),
-    "eta_cutoff": (0,),
+    "max_time": (),
+    "num_return_sequences": (1,),
+    "stop_strings": ([],),
+    "token_healing": (False,),
+    "top_h": (1,),
+    "watermarking_config": ({},),
 }
 """What changes the output and is not done here, with the values (besides null) under which it does nothing."""
 
@@ -80,9 +89,7 @@ class Defaults:
         found = {key: value for key, value in generation.items() if value is not None}
         _check_kinds(found)
         eos = generation.get("eos_token_id", eos_id)
-        asked: dict[str, Any] = {
-            key: found[key] for key in ("max_new_tokens", "min_new_tokens", "top_p") if key in found
-        }
+        asked = {name: found[key] for key, name in _TAKEN.items() if key in found}
         top_k = found.get("top_k", TOP_K if found.get("do_sample", False) else 0)
         if top_k != 0:
             asked["top_k"] = top_k
@@ -94,20 +101,17 @@ class Defaults:
         for key, neutral in _NEUTRAL.items():
             if key in found and key not in done and found[key] not in neutral:
                 _warn(f"{key}={found[key]!r}, which is not done here and changes nothing", key)
-        banned = _banned(found, eos)
-        if banned:
-            asked["banned"] = banned
         if "max_new_tokens" not in asked and asked.get("min_new_tokens", 0) > GenerationParams.max_new_tokens:
             asked["max_new_tokens"] = asked["min_new_tokens"]
-        params = GenerationParams(eos_ids=() if eos is None else eos, **asked)
+        params = GenerationParams(eos_ids=() if eos is None else eos).override({**_strategy(found), **asked})
         return cls(params, temperature, None if "max_new_tokens" in asked else found.get("max_length"))
 
     def params_for(self, changes: Mapping[str, Any], prompt_length: int) -> GenerationParams:
         """The parameters of one request.
 
         Args:
-            changes: what the caller asks for. Asking for ``top_k``, ``top_p`` or a ``seed`` means sampling: at
-                the default temperature, if none is given.
+            changes: what the caller asks for. Asking for ``top_k``, ``top_p``, another cut of the distribution, or a
+                ``seed`` means sampling, but for contrastive search: at the default temperature, if none is given.
             prompt_length: how many tokens the decoder begins with.
 
         Raises:
@@ -115,8 +119,14 @@ class Defaults:
             ContextLengthError: the checkpoint's ``max_length`` leaves no room after the prompt.
         """
         asked = dict(changes)
-        if "temperature" not in asked and self.params.greedy and any(asked.get(name) is not None for name in _SAMPLING):
+        cuts = set(_SAMPLING)
+        if self.params.strategy.trigger == "penalty_alpha":
+            cuts.remove("top_k")  # of which contrastive search has need
+        draws = not asked.get("penalty_alpha") and any(asked.get(name) is not None for name in cuts)
+        if "temperature" not in asked and self.params.greedy and draws:
             asked["temperature"] = self.temperature
+        if asked.get("temperature") and self.params.strategy.trigger == "penalty_alpha":
+            asked.setdefault("penalty_alpha", None)  # who wants to draw does without
         if "max_new_tokens" not in asked and self.max_length is not None:
             if prompt_length >= self.max_length:
                 raise ContextLengthError(
@@ -158,14 +168,17 @@ def _is_list(value: Any, holds: Callable[[Any], bool]) -> bool:
     return isinstance(value, list | tuple) and all(map(holds, value))
 
 
-def _banned(found: Mapping[str, Any], eos: Any) -> tuple[int, ...]:
-    """The tokens that are never to be written: ``suppress_tokens``, and ``bad_words_ids`` of one token but no end."""
-    words = found.get("bad_words_ids", [])
-    if any(len(word) > 1 for word in words):
-        _warn("bad_words_ids of several tokens, which are not done here and change nothing", "bad_words_ids")
-    ends = eos if isinstance(eos, list | tuple) else [eos]
-    single = [word[0] for word in words if len(word) == 1 and word[0] not in ends]
-    return tuple(dict.fromkeys([*single, *found.get("suppress_tokens", [])]))
+def _strategy(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the strategy that the file asks for; those of others mean nothing."""
+    if found.get("num_beam_groups", 1) != 1:
+        names: tuple[str, ...] = ("num_beam_groups", "diversity_penalty", *_OF_BEAMS)
+    elif found.get("num_beams", 1) != 1:
+        names = _OF_BEAMS
+    elif found.get("penalty_alpha", 0) != 0 and found.get("top_k", TOP_K) not in (0, 1) and not found.get("do_sample"):
+        return {"penalty_alpha": found["penalty_alpha"], "top_k": found.get("top_k", TOP_K)}
+    else:
+        return {}
+    return {name: found[name] for name in names if name in found}
 
 
 def _warn(what: str, key: str) -> None:
