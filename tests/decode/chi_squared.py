@@ -7,9 +7,7 @@ from torch import Tensor
 
 
 def p_value(counts: Tensor, probability: Tensor) -> float:
-    """Of Pearson's χ² test. Cells of probability 0 must be empty; rare ones, with fewer than 5 draws to be expected, are
-    counted as one.
-    """
+    """Of Pearson's χ² test. Cells of probability 0 must be empty; those of less than 5 draws are counted as one."""
     assert (counts[probability == 0] == 0).all()
     counts, probability = counts.double(), probability.double()
     expected = probability * counts.sum()
