@@ -30,6 +30,8 @@ def logits_of(count: int, seed: int, kind: str = "random") -> Tensor:
     if kind == "holes":
         noise[torch.rand(noise.shape, generator=generator) < 0.7] = -math.inf
         noise[:, 3] = 1.0
+    if kind == "flat":
+        noise = torch.zeros_like(noise)
     if kind == "one left":
         noise[:] = -math.inf
         noise[:, 3] = 1.0
@@ -77,6 +79,20 @@ def test_a_filter_alone(case: FilterCase, kind: str) -> None:
     """Half of the rows ask for it."""
     random = Random(f"{case.name} {kind}")
     agrees(rows_of(random, [[case] if i % 2 else [] for i in range(40)]), logits_of(40, random.randrange(99), kind))
+
+
+@pytest.mark.parametrize("kind", ["random", "ties", "flat", "holes"])
+@pytest.mark.parametrize("look", [1, 2, 5])
+@pytest.mark.parametrize(
+    "case", [case for case in FILTERS if case.name in ("top_p", "typical_p")], ids=lambda c: c.name
+)
+def test_the_fewest_are_found_among_the_best(
+    case: FilterCase, look: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where not all tokens are put in order."""
+    monkeypatch.setattr("transpect.decode.filters.truncation._FIRST_LOOK", look)
+    random = Random(f"{case.name} {look} {kind}")
+    agrees(rows_of(random, [[case]] * 20), logits_of(20, look, kind))
 
 
 @pytest.mark.parametrize("part", range(4))

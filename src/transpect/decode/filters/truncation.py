@@ -53,10 +53,12 @@ def top_k(logits: Tensor, k: Tensor) -> Tensor:
     k = k.clamp(min=1).masked_fill(off, 1)[:, None]  # [B, 1]
     largest = logits.topk(int(k.max()), dim=-1).values  # [B, max k]
     threshold = largest.gather(-1, k - 1)  # [B, 1]
-    above, level = logits > threshold, logits == threshold
-    room = k - above.sum(-1, keepdim=True)
-    stays = above | (level & (level.cumsum(-1) <= room)) | off[:, None]
-    return logits.masked_fill(~stays, HIDDEN)
+    stays = (logits >= threshold) | off[:, None]
+    if bool((stays.sum(-1, keepdim=True) > k).any()):
+        above, level = logits > threshold, logits == threshold
+        room = k - above.sum(-1, keepdim=True)
+        stays = above | (level & (level.cumsum(-1) <= room)) | off[:, None]
+    return _keep(logits, stays)
 
 
 def top_p(logits: Tensor, p: Tensor) -> Tensor:
@@ -69,20 +71,7 @@ def top_p(logits: Tensor, p: Tensor) -> Tensor:
         logits: [B, V].
         p: [B] in [0, 1]; 1 leaves all, 0 the best token.
     """
-    size = logits.shape[-1]
-    wide = logits.to(torch.float64)
-    total = wide.logsumexp(-1, keepdim=True)  # [B, 1]
-    wanted = (p.to(torch.float64) - _SLACK)[:, None]  # [B, 1]
-    off = p >= 1  # [B]
-    # equal logits have equal probabilities, so a count says it all; it is mostly small, and a sort of V is slow
-    look = min(_FIRST_LOOK, size)
-    while True:
-        probability = (wide.topk(look, dim=-1).values - total).exp()  # [B, look]
-        count = ((probability.cumsum(-1) - probability) < wanted).sum(-1)  # [B]
-        if look == size or bool(((count < look) | off).all()):
-            break
-        look = min(look * 8, size)
-    return top_k(logits, count.masked_fill(off, size))
+    return _keep(logits, _fewest(logits, logits, p))
 
 
 def min_p(logits: Tensor, p: Tensor) -> Tensor:
@@ -108,14 +97,8 @@ def typical_p(logits: Tensor, mass: Tensor) -> Tensor:
         mass: [B] in [0, 1]; 1 leaves all, 0 the most typical token.
     """
     log = logits.to(torch.float64).log_softmax(-1)
-    probability = log.exp()
     distance = (-log - _entropy(log)[:, None]).abs()  # inf for what is out already
-    order = distance.sort(dim=-1, stable=True).indices
-    ordered = probability.gather(-1, order)
-    stays = (ordered.cumsum(-1) - ordered) < (mass.to(torch.float64) - _SLACK)[:, None]
-    stays[:, 0] = True
-    kept = torch.zeros_like(stays).scatter_(-1, order, stays)
-    return _keep(logits, kept | (mass >= 1)[:, None])
+    return _keep(logits, _fewest(logits, -distance, mass))
 
 
 def epsilon_cutoff(logits: Tensor, epsilon: Tensor) -> Tensor:
@@ -138,6 +121,29 @@ def eta_cutoff(logits: Tensor, epsilon: Tensor) -> Tensor:
     """
     log, wide = logits.to(torch.float64).log_softmax(-1), epsilon.to(torch.float64)
     return _cut(logits, log, torch.minimum(wide, wide.sqrt() * (-_entropy(log)).exp()))
+
+
+def _fewest(logits: Tensor, worth: Tensor, mass: Tensor) -> Tensor:
+    """[B, V] bool: the fewest tokens, by falling worth and then rising id, that together reach a probability.
+
+    They are mostly few, and a sort of V is slow, so they are looked for among the best first. That is enough where the
+    last one that stays is better than the last one looked at, for then its equals have been seen as well.
+    """
+    size = logits.shape[-1]
+    total = logits.to(torch.float64).logsumexp(-1, keepdim=True)  # [B, 1]
+    wanted, off = (mass.to(torch.float64) - _SLACK)[:, None], (mass >= 1)[:, None]  # [B, 1]
+    look = min(_FIRST_LOOK, size)
+    while True:
+        order = worth.topk(look, dim=-1).indices.sort(dim=-1).values  # [B, look], by id
+        order = order.gather(-1, worth.gather(-1, order).sort(dim=-1, descending=True, stable=True).indices)
+        probability = (logits.gather(-1, order).to(torch.float64) - total).exp()
+        stays = (probability.cumsum(-1) - probability) < wanted
+        stays[:, 0] = True
+        last = order.gather(-1, stays.sum(-1, keepdim=True) - 1)  # [B, 1]
+        seen = worth.gather(-1, last) > worth.gather(-1, order[:, -1:])
+        if look == size or bool((seen | off).all()):
+            return torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, stays) | off
+        look = min(look * 8, size)
 
 
 def _cut(logits: Tensor, log: Tensor, least: Tensor) -> Tensor:
