@@ -119,6 +119,15 @@ def test_a_row_chooses_the_same_wherever_it_stands() -> None:
         assert turned == [alone[4], alone[0], alone[5]]
 
 
+def test_the_highest_noise_draws_a_token_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the sum of the probabilities is rounded: above 1, the noise times the sum may be the sum."""
+    monkeypatch.setattr("transpect.decode.sampling.uniform", lambda seed, step: 1 - 2.0**-53)
+    logits = torch.randn(200, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits[:, 40:] = -math.inf
+    assert (logits.softmax(-1).cumsum(-1)[:, -1] > 1).any()
+    assert (sampler(200, 50).draw(logits, after(0, 200)) < 40).all()
+
+
 def test_logprobs_are_the_models_own() -> None:
     logits = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
     rows = Sampler([GenerationParams(temperature=0.3, top_k=2)] * 3, [1, 2, 3], 9, CPU)

@@ -180,10 +180,8 @@ class Sampler:
         # the inverse of the cumulative distribution: the first token where it exceeds the noise
         noise = [uniform(seed, len(trace.written)) for seed, trace in zip(self.seeds, traces, strict=True)]
         mass = filtered.to(torch.float64).softmax(-1).cumsum(-1)  # [B, V]
-        total = mass[:, -1:]
-        level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * total
-        # rounding must not reach the end, where no token is
-        level = torch.minimum(level, total.nextafter(torch.zeros_like(total)))
+        # a product with at most 1 - 2^-53 is below the other factor, however it is rounded: some token always exceeds it
+        level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * mass[:, -1:]
         return torch.searchsorted(mass, level, right=True)[:, 0]
 
     def rows(self, index: Sequence[int]) -> Sampler:
