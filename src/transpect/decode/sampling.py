@@ -180,7 +180,7 @@ class Sampler:
         # the inverse of the cumulative distribution: the first token where it exceeds the noise
         noise = [uniform(seed, len(trace.written)) for seed, trace in zip(self.seeds, traces, strict=True)]
         mass = filtered.to(torch.float64).softmax(-1).cumsum(-1)  # [B, V]
-        # a product with at most 1 - 2^-53 is below the other factor, however it is rounded: some token always exceeds it
+        # a product with at most 1 - 2^-53 is rounded to below the other factor, so some token always exceeds it
         level = torch.tensor(noise, dtype=torch.float64, device=self.device)[:, None] * mass[:, -1:]
         return torch.searchsorted(mass, level, right=True)[:, 0]
 
