@@ -75,6 +75,8 @@ def test_the_ngrams_of_the_source() -> None:
     trace = Trace((0,), (1,), source=(1, 2, 4, 1, 3))
     assert process([0.0] * 5, trace, encoder_no_repeat_ngram_size=2) == [0, 0, OUT, OUT, 0]
     assert process([0.0] * 5, Trace((1, 2), (1,)), encoder_no_repeat_ngram_size=2) == [0, 0, OUT, 0, 0]
+    for size in (3, 4):  # of which too little has been written yet
+        assert process([0.0] * 5, Trace((1,), source=(1, 1, 1, 1, 4)), encoder_no_repeat_ngram_size=size) == [0.0] * 5
 
 
 def test_bad_words_of_any_length() -> None:
