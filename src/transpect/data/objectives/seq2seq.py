@@ -13,12 +13,13 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
+from transpect.base.checks import at_least
 from transpect.base.errors import DataError
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
 from transpect.data.packing import Piece, Plan, alone
-from transpect.data.ragged import Ragged
+from transpect.data.ragged import Ints, Ragged
 from transpect.text.framing import Frame
 from transpect.text.tokenizer import Tokenizer
 
@@ -29,14 +30,21 @@ class Seq2Seq(Objective, kind="seq2seq"):
     """A pair a row, source and target each padded to the longest in the batch.
 
     Attributes:
+        bucket: in training, pairs of about one length follow each other in runs of so many, which come in random order,
+            so that batches hold little padding; a few times the batch size, since a batch may begin anywhere in a run.
+            1 is pairs in any order.
         too_long: what to do with a pair of which the source in its frame or the target with its eos is longer than
             ``seq_len``: an ``error``, ``drop`` it, or ``crop`` (a cropped source keeps its frame; a cropped target has
             no eos, because it does not end there).
     """
 
     too_long: Literal["error", "drop", "crop"] = "error"
+    bucket: int = 1
 
     needs: ClassVar[Needs] = Needs(model="encoder-decoder", roles=(("eos",), ("bos", "pad")), looks_back=True)
+
+    def __post_init__(self) -> None:
+        at_least("bucket", self.bucket, 1)
 
     @property
     def separates(self) -> bool:
@@ -94,7 +102,7 @@ class Seq2SeqTask(Task):
         lengths = encoded.streams[1].lengths
         pairs = np.flatnonzero(lengths)
         if generator is not None:
-            pairs = pairs[shuffled(len(pairs), generator)]
+            pairs = self._in_buckets(pairs[shuffled(len(pairs), generator)], encoded, generator)
         return alone(np.stack([pairs, np.zeros_like(pairs), lengths[pairs] - 1], 1))
 
     def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
@@ -107,6 +115,17 @@ class Seq2SeqTask(Task):
             segment=np.zeros(length, np.int64),
             source=sources.part(pair, 0, int(sources.lengths[pair])),
         )
+
+    def _in_buckets(self, pairs: Ints, encoded: Encoded, generator: np.random.Generator) -> Ints:
+        """Pairs of about one length side by side. The shortest run comes last, so that the others keep their size."""
+        size = self._objective.bucket
+        if size == 1:
+            return pairs
+        sources, targets = (stream.lengths[pairs] for stream in encoded.streams)
+        ordered = pairs[np.argsort(sources + targets, kind="stable")]
+        whole = len(ordered) // size
+        runs = ordered[: whole * size].reshape(whole, size)[shuffled(whole, generator)]
+        return np.concatenate([runs.ravel(), ordered[whole * size :]])
 
     def _text(self, document: Document, target: list[int]) -> str:
         """The part of a target that is predicted."""
