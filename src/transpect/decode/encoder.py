@@ -1,57 +1,95 @@
-"""What a model that reads a text whole says of it: one vector, or what stands at its masks.
+"""What a model that reads a text whole says of it: one vector, its class, those of its tokens, what its masks hide.
 
-Axes: N texts, B batch, T position, D model, V vocabulary.
+Axes: N texts, B batch, T position, D model, V vocabulary, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from transpect.base.errors import ContextLengthError, GenerationError
-from transpect.core import CausalLM, Head, MaskedLM, Pooled, SequenceClass, Tags, TokenClass, Transformer
+from transpect.core import (
+    NO_SOURCE,
+    CausalLM,
+    Head,
+    MaskedLM,
+    Pooled,
+    SequenceClass,
+    Tags,
+    TokenClass,
+    Transformer,
+)
+from transpect.decode.batching import check_vocabulary, evaluating
 
-__all__ = ["at_masks", "pooled"]
+__all__ = ["Text", "at_masks", "classes", "pooled", "token_classes"]
+
+_Head = TypeVar("_Head", bound=Head)
+
+Text = tuple[Sequence[int], Sequence[int]]
+"""Ids of a text or a pair of texts with the special tokens around them, and the segment of each."""
 
 # what to call instead, by the head that a model has
 _ABILITIES: dict[type[Head], str] = {
     CausalLM: "It writes text: generate(), score() and next_token()",
     MaskedLM: "It predicts masked tokens: fill_mask()",
     Pooled: "It gives one vector for a text: embed()",
-    SequenceClass: "It gives scores of classes for a text: model(ids)",
-    TokenClass: "It gives scores of classes for each token: model(ids)",
+    SequenceClass: "It tells the class of a text: classify()",
+    TokenClass: "It tells the class of each token: classify_tokens()",
 }
 
 
-@torch.no_grad()
 def pooled(model: Transformer, rows: Sequence[Sequence[int]], *, batch_size: int) -> Tensor:
     """The vector of each row of ids, [N, D]; rows of about one length are read together, padded on the right.
 
     Raises:
-        GenerationError: the model gives no vectors, or a row is empty.
+        GenerationError: the model gives no vectors, a row is empty, or has an id outside the vocabulary.
         ContextLengthError: a row is longer than the model's context.
     """
     _need(model, Pooled, "embed")
-    if batch_size < 1:
-        raise GenerationError("batch_size must be at least 1", value=batch_size)
-    if not all(rows):
-        raise GenerationError("a text must have at least one token to be embedded", value="an empty text")
-    for row in rows:
-        _fit(model, row)
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     weight = model.token.weight
     out = torch.empty(len(rows), model.config.d_model, dtype=weight.dtype, device=weight.device)  # [N, D]
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        length = max(len(rows[i]) for i in chosen)
-        ids = torch.zeros(len(chosen), length, dtype=torch.long)  # [B, T]
-        real = torch.zeros(len(chosen), length, dtype=torch.bool)
-        for at, i in enumerate(chosen):
-            ids[at, : len(rows[i])] = torch.tensor(rows[i])
-            real[at, : len(rows[i])] = True
-        out[chosen] = model(ids.to(weight.device), tags=Tags.padded(real.to(weight.device)))
+    for chosen, vectors, _ in _read(model, [(row, ()) for row in rows], batch_size):
+        out[chosen] = vectors
+    return out
+
+
+def classes(
+    model: Transformer, texts: Sequence[Text], *, batch_size: int, start: Callable[[], int] | None = None
+) -> Tensor:
+    """Logits of the classes of each text, [N, C], in float32 or wider.
+
+    Args:
+        model: with the head `SequenceClass`.
+        texts: ids and segments of each.
+        batch_size: how many are read at a time.
+        start: gives the token that the decoder of an encoder–decoder begins with; it reads the text again after that
+            token, all but the last of it (BART, appendix of Lewis et al. 2020, and its implementations).
+
+    Raises:
+        GenerationError, ContextLengthError: as `pooled`.
+    """
+    head = _need(model, SequenceClass, "classify")
+    out = torch.empty(len(texts), head.n_classes, dtype=_wide(model), device=model.token.weight.device)
+    for chosen, logits, _ in _read(model, texts, batch_size, start):
+        out[chosen] = logits.to(out.dtype)
+    return out
+
+
+def token_classes(model: Transformer, rows: Sequence[Sequence[int]], *, batch_size: int) -> list[Tensor]:
+    """Logits of the classes of each token, [T, C] for each row of ids, in float32 or wider.
+
+    Raises:
+        GenerationError, ContextLengthError: as `pooled`.
+    """
+    _need(model, TokenClass, "classify tokens")
+    out = [torch.empty(0)] * len(rows)
+    for chosen, logits, lengths in _read(model, [(row, ()) for row in rows], batch_size):
+        for place, own, length in zip(chosen, logits.to(_wide(model)), lengths, strict=True):
+            out[place] = own[:length]
     return out
 
 
@@ -74,10 +112,56 @@ def at_masks(model: Transformer, ids: Sequence[int], mask_id: int | None) -> Ten
     return logits[0, places]
 
 
-def _need(model: Transformer, head: type[Head], method: str) -> None:
+def _read(
+    model: Transformer, texts: Sequence[Text], batch_size: int, start: Callable[[], int] | None = None
+) -> Iterator[tuple[list[int], Tensor, list[int]]]:
+    """Which texts were read, what the head says of them, and how long they are; texts of about one length together."""
+    if batch_size < 1:
+        raise GenerationError("batch_size must be at least 1", value=batch_size)
+    for ids, _ in texts:
+        if not ids:
+            raise GenerationError("a text must have at least one token to be read", value="an empty text")
+        _fit(model, ids)
+        check_vocabulary("text", ids, model.config.vocab_size)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i][0]))
+    for begin in range(0, len(order), batch_size):
+        chosen = order[begin : begin + batch_size]
+        with evaluating(list(model.modules())):
+            said = _said(model, [texts[i] for i in chosen], start)
+        yield chosen, said, [len(texts[i][0]) for i in chosen]
+
+
+def _said(model: Transformer, texts: Sequence[Text], start: Callable[[], int] | None) -> Tensor:
+    """What the head says of a batch, which is padded on the right."""
+    device = model.token.weight.device
+    longest = max(len(ids) for ids, _ in texts)
+    ids = torch.zeros(len(texts), longest, dtype=torch.long)  # [B, T]
+    types = torch.zeros(len(texts), longest, dtype=torch.long)
+    real = torch.zeros(len(texts), longest, dtype=torch.bool)
+    for row, (own, segments) in enumerate(texts):
+        ids[row, : len(own)] = torch.tensor(own)
+        types[row, : len(segments)] = torch.tensor(segments, dtype=torch.long)
+        real[row, : len(own)] = True
+    ids, tags = ids.to(device), Tags.padded(real.to(device))
+    source = NO_SOURCE
+    if model.config.kind == "encoder-decoder":
+        assert start is not None
+        source = model.encode(ids, tags=tags)
+        ids = torch.cat([ids.new_full((len(ids), 1), start()), ids[:, :-1]], 1)
+    told = model.config.embedding.token_types > 1
+    out: Tensor = model(ids, tags=tags, token_types=types.to(device) if told else None, source=source)
+    return out
+
+
+def _wide(model: Transformer) -> torch.dtype:
+    return torch.promote_types(model.token.weight.dtype, torch.float32)
+
+
+def _need(model: Transformer, head: type[_Head], method: str) -> _Head:
     if not isinstance(model.config.head, head):
         ability = _ABILITIES.get(type(model.config.head), f"It is a {model.config.kind}")
         raise GenerationError(f"this model can't {method}", value=model.config.head.kind, remedy=f"{ability}.")
+    return model.config.head
 
 
 def _fit(model: Transformer, ids: Sequence[int]) -> None:
