@@ -48,6 +48,8 @@ def test_options_reach_the_decoder(cli, tiny, lm) -> None:
     row = json.loads(cli("generate", tiny, PROMPT, *options, "--json").out)
     assert row == {
         "prompt": PROMPT,
+        "choice": 0,
+        "score": None,
         "text": result.text,
         "ids": list(result.ids),
         "logprobs": pytest.approx(list(result.logprobs)),

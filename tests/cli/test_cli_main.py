@@ -61,14 +61,14 @@ def test_a_group_alone_explains_itself(cli) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_front_page_and_the_modules_name_the_same_commands(name: str) -> None:
-    command = get_command(import_module(f"transpect.cli.{name}").app)
+    command = get_command(import_module(f"transpect.cli.{name.replace('-', '_')}").app)
     assert tuple(getattr(command, "commands", ())) == COMMANDS[name]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_command_s_page_speaks_the_language(lang: str) -> None:
     page = process("generate", "--help", TRANSPECT_LANG=lang).stdout
-    for key in ("cli.generate", "cli.generate.temperature", "cli.options"):
+    for key in ("cli.generate", "cli.param.temperature", "cli.options", "cli.decoding"):
         assert squeezed(TABLE[key][lang]) in squeezed(page)  # type: ignore[literal-required]
 
 

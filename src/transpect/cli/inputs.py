@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from transpect.base.errors import DataError, TokenizerError
+from transpect.base.errors import ConfigError, DataError, TokenizerError
 
-__all__ = ["read_ids", "read_text", "tokenizer_place"]
+__all__ = ["check_together", "read_ids", "read_text", "texts_given", "tokenizer_place"]
 
 
 def tokenizer_place(name: str) -> Path:
@@ -46,6 +46,24 @@ def read_text(argument: str | None) -> str:
     return text
 
 
+def texts_given(texts: Sequence[str], file: str | None) -> list[str]:
+    """Texts of a command line, of a file, or of standard input, one a line.
+
+    Raises:
+        ConfigError: texts and a file.
+        DataError: there is none, or one that is empty or can't be read.
+    """
+    if file is not None:
+        if texts:
+            raise ConfigError("texts are given, or a file of them, not both", value=texts[0], remedy="Leave one out.")
+        from transpect.cli.prompt_files import read_texts
+
+        return read_texts(file)
+    if list(texts) in ([], ["-"]):
+        return [line for line in read_text(None).split("\n") if line.strip()]
+    return [read_text(text) for text in texts]
+
+
 def read_ids(words: Sequence[str]) -> list[int]:
     """Token ids parted by spaces or commas, in square brackets or not; standard input for none and for ``-``.
 
@@ -60,6 +78,18 @@ def read_ids(words: Sequence[str]) -> list[int]:
         if not (word.isascii() and word.isdigit()):
             raise TokenizerError("a token id is a whole number from 0", value=word, remedy="Give ids such as 5 17 3.")
     return [int(word) for word in found]
+
+
+def check_together(**options: object) -> None:
+    """Refuse options of which some are given and some are not.
+
+    Raises:
+        ConfigError: so it is.
+    """
+    missing = [f"--{name}" for name, value in options.items() if value is None]
+    if missing and len(missing) < len(options):
+        given = ", ".join(f"--{name}" for name, value in options.items() if value is not None)
+        raise ConfigError(f"{given} needs {' and '.join(missing)} with it", remedy="Give both, or neither.")
 
 
 def _standard_input(what: str) -> str:

@@ -77,7 +77,7 @@ def _call(name: str, words: list[str]) -> int:
     import typer
     from typer.main import get_command
 
-    command = get_command(import_module(f"transpect.cli.{name}").app)
+    command = get_command(import_module(f"transpect.cli.{name.replace('-', '_')}").app)
     # the class has moved between modules of typer and click; this is its ancestor in every version
     usage_error = cast(type[Exception], typer.BadParameter.__mro__[1])
     try:

@@ -9,13 +9,18 @@ from transpect.cli.layout import page_width, rows, wrap
 
 __all__ = ["COMMANDS", "front_page"]
 
-# name -> the commands below it; the module of a command has its name. Explanations are the rows cli.NAME of the table
-# of messages.
+# name -> the commands below it; the module of a command has its name, with _ for -. Explanations are the rows
+# cli.NAME of the table of messages.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": (),
     "train": (),
     "compare": (),
     "generate": (),
+    "chat": (),
+    "translate": (),
+    "score": (),
+    "embed": (),
+    "fill-mask": (),
     "eval": (),
     "verify": (),
     "model": ("list", "show"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from transpect.base.messages import cli, compare, demo, options, tables, verify
+from transpect.base.messages import cli, compare, demo, options, parameters, tables, verify, writing
 from transpect.base.messages.row import Row
 
 __all__ = ["TABLE", "Row"]
@@ -23,4 +23,13 @@ def _joined(*parts: Mapping[str, Row]) -> dict[str, Row]:
     return table
 
 
-TABLE: Mapping[str, Row] = _joined(cli.ROWS, options.ROWS, tables.ROWS, demo.ROWS, verify.ROWS, compare.ROWS)
+TABLE: Mapping[str, Row] = _joined(
+    cli.ROWS,
+    options.ROWS,
+    writing.ROWS,
+    parameters.ROWS,
+    tables.ROWS,
+    demo.ROWS,
+    verify.ROWS,
+    compare.ROWS,
+)

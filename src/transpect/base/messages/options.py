@@ -140,53 +140,6 @@ ROWS: dict[str, Row] = {
         "en": "Set any key of the recipe: --model.n_layers 2, --train.max_steps 24; --KEY=VALUE works too.",
         "zh": "设置配方中的任何一项：--model.n_layers 2、--train.max_steps 24；也可写作 --KEY=VALUE。",
     },
-    # generate
-    "cli.generate.text": {
-        "en": "The text to continue; - or nothing reads it from standard input.",
-        "zh": "要续写的文本；用 - 或留空则从标准输入读取。",
-    },
-    "cli.generate.max_new_tokens": {
-        "en": "How many tokens at most; 128 unless the model's directory says otherwise.",
-        "zh": "最多生成多少个词元；模型目录未另作规定时为 128。",
-    },
-    "cli.generate.temperature": {
-        "en": "0 always takes the most probable token, and is the default; 1 samples as the model learned, and is the "
-        "default where --top-k, --top-p or --seed is given; more is wilder.",
-        "zh": "0 总取概率最大的词元（默认）；1 按模型学到的概率采样（给出 --top-k、--top-p 或 --seed 时即为默认）；"
-        "更大则更随意。",
-    },
-    "cli.generate.top_k": {
-        "en": "Sample among the K most probable tokens.",
-        "zh": "只在概率最大的 K 个词元中采样。",
-    },
-    "cli.generate.top_p": {
-        "en": "Sample among the most probable tokens that together reach P.",
-        "zh": "只在累计概率达到 P 的最可能词元中采样。",
-    },
-    "cli.generate.stop": {
-        "en": "End before this text; can be given more than once.",
-        "zh": "遇到这段文本即停止，不输出它；可多次给出。",
-    },
-    "cli.generate.seed": {
-        "en": "The same seed gives the same text.",
-        "zh": "随机种子；种子相同，结果相同。",
-    },
-    "cli.generate.n": {
-        "en": "How many continuations, each with the next seed.",
-        "zh": "续写多少份，种子依次加一。",
-    },
-    "cli.generate.stream": {
-        "en": "Show the text as it comes; the default on a terminal.",
-        "zh": "边生成边显示；在终端中为默认。",
-    },
-    "cli.generate.only_new": {
-        "en": "Leave the given text out and print the continuation alone.",
-        "zh": "不打印给定的文本，只打印续写部分。",
-    },
-    "cli.generate.memory": {
-        "en": "See only so many tokens back, and go on beyond the model's context.",
-        "zh": "只看前面这么多词元，由此可以超出模型的上下文长度继续写。",
-    },
     # eval
     "cli.eval.data": {
         "en": "The text: a file, a folder, JSONL (field `text`) or TSV; without it, what a run was evaluated on.",

@@ -1,0 +1,166 @@
+"""What each parameter of generation does, by its name: ``cli.param.NAME``."""
+
+from transpect.base.messages.row import Row
+
+ROWS: dict[str, Row] = {
+    "cli.decoding": {"en": "How it writes:", "zh": "生成方式："},
+    # how long
+    "cli.param.max_new_tokens": {
+        "en": "How many tokens at most; 128 unless the model's directory says otherwise.",
+        "zh": "最多生成多少个词元；模型目录未另作规定时为 128。",
+    },
+    "cli.param.min_new_tokens": {
+        "en": "How many tokens to write before it may end.",
+        "zh": "至少生成多少个词元之后才可以结束。",
+    },
+    "cli.param.min_length": {
+        "en": "How long prompt and output are together before it may end.",
+        "zh": "提示与输出合计至少多长才可以结束。",
+    },
+    "cli.param.stop": {
+        "en": "End before this text; can be given more than once.",
+        "zh": "遇到这段文本即停止，不输出它；可多次给出。",
+    },
+    "cli.param.eos_ids": {
+        "en": "A token that ends the output, instead of the model's own; can be given more than once.",
+        "zh": "结束输出的词元编号，代替模型自己的；可多次给出。",
+    },
+    "cli.param.ignore_eos": {
+        "en": "Let the tokens that end an output pass as ordinary ones.",
+        "zh": "把结束词元当作普通词元，不因它而停止。",
+    },
+    "cli.param.forced_eos_token_id": {
+        "en": "What the output ends with where there is no more room; can be given more than once.",
+        "zh": "写满长度时用来收尾的词元编号；可多次给出。",
+    },
+    "cli.param.exponential_decay_length_penalty": {
+        "en": "START,FACTOR: make an end more and more probable after so many new tokens.",
+        "zh": "START,FACTOR：在这么多个新词元之后，让结束越来越可能。",
+    },
+    # how random
+    "cli.param.temperature": {
+        "en": "0 always takes the most probable token, and is the default; 1 samples as the model learned, and is the "
+        "default where another option or --seed asks for sampling; more is wilder.",
+        "zh": "0 总取概率最大的词元（默认）；1 按模型学到的概率采样（由别的采样选项或 --seed 要求采样时即为默认）；"
+        "更大则更随意。",
+    },
+    "cli.param.top_k": {
+        "en": "Sample among the N most probable tokens.",
+        "zh": "只在概率最大的 N 个词元中采样。",
+    },
+    "cli.param.top_p": {
+        "en": "Sample among the fewest most probable tokens that together reach X.",
+        "zh": "只在累计概率达到 X 的最可能词元中采样。",
+    },
+    "cli.param.min_p": {
+        "en": "Sample among tokens with at least this share of the best one's probability.",
+        "zh": "只在概率不低于最大概率这一比例的词元中采样。",
+    },
+    "cli.param.typical_p": {
+        "en": "Sample among the fewest most typical tokens that together reach X.",
+        "zh": "只在累计概率达到 X 的最典型词元中采样。",
+    },
+    "cli.param.epsilon_cutoff": {
+        "en": "Sample among tokens with at least this probability.",
+        "zh": "只在概率不低于 X 的词元中采样。",
+    },
+    "cli.param.eta_cutoff": {
+        "en": "Sample among tokens with at least this probability, or less where the choice is open.",
+        "zh": "只在概率不低于 X 的词元中采样；分布平坦时门槛更低。",
+    },
+    "cli.param.seed": {
+        "en": "The same seed gives the same text.",
+        "zh": "随机种子；种子相同，结果相同。",
+    },
+    "cli.param.n": {
+        "en": "How many outputs; of sampling, each with the next seed.",
+        "zh": "生成多少份；采样时种子依次加一。",
+    },
+    # what it prefers and avoids
+    "cli.param.repetition_penalty": {
+        "en": "Above 1, tokens of the prompt and the output become less probable.",
+        "zh": "大于 1 时，提示与输出中已有的词元变得更不可能。",
+    },
+    "cli.param.encoder_repetition_penalty": {
+        "en": "Above 1, tokens of the source become more probable.",
+        "zh": "大于 1 时，源文本中的词元变得更可能。",
+    },
+    "cli.param.presence_penalty": {
+        "en": "Is taken from the logit of each token that was written.",
+        "zh": "从每个已写出的词元的 logit 中减去 X。",
+    },
+    "cli.param.frequency_penalty": {
+        "en": "Likewise, as many times as it was written.",
+        "zh": "同上，按写出的次数累计。",
+    },
+    "cli.param.no_repeat_ngram_size": {
+        "en": "No sequence of N tokens twice.",
+        "zh": "任何 N 个词元的序列都不出现两次。",
+    },
+    "cli.param.encoder_no_repeat_ngram_size": {
+        "en": "No sequence of N tokens of the source again.",
+        "zh": "不重复源文本中任何 N 个词元的序列。",
+    },
+    "cli.param.dry_multiplier": {
+        "en": "DRY: what it costs to go on with a repetition.",
+        "zh": "DRY：延续重复的代价。",
+    },
+    "cli.param.dry_base": {
+        "en": "DRY: how many times more it costs for each further token.",
+        "zh": "DRY：每多重复一个词元，代价乘以 X。",
+    },
+    "cli.param.dry_allowed_length": {
+        "en": "DRY: how long a repetition costs nothing.",
+        "zh": "DRY：多长的重复不受罚。",
+    },
+    "cli.param.dry_penalty_last_n": {
+        "en": "DRY: how many of the last tokens are looked at; none is all.",
+        "zh": "DRY：只看最后多少个词元；none 为全部。",
+    },
+    "cli.param.dry_sequence_breakers": {
+        "en": "DRY: ids across which nothing counts as a repetition; can be given more than once.",
+        "zh": "DRY：跨过这些词元编号便不算重复；可多次给出。",
+    },
+    "cli.param.logit_bias": {
+        "en": "ID=X: add X to the logit of a token; can be given more than once.",
+        "zh": "ID=X：给某个词元的 logit 加上 X；可多次给出。",
+    },
+    "cli.param.sequence_bias": {
+        "en": "ID,ID,…=X: add X to the logit of the token that would complete these; can be given more than once.",
+        "zh": "ID,ID,…=X：给会补全这一序列的词元的 logit 加上 X；可多次给出。",
+    },
+    "cli.param.banned": {
+        "en": "A token that is never written; can be given more than once.",
+        "zh": "绝不写出的词元编号；可多次给出。",
+    },
+    "cli.param.bad_words": {
+        "en": "ID,ID,…: a sequence that is never written; can be given more than once.",
+        "zh": "ID,ID,…：绝不写出的词元序列；可多次给出。",
+    },
+    "cli.param.begin_suppress_tokens": {
+        "en": "A token that the output never begins with; can be given more than once.",
+        "zh": "输出绝不以之开头的词元编号；可多次给出。",
+    },
+    # how tokens are found
+    "cli.param.num_beams": {
+        "en": "Beam search: how many beginnings go on at once.",
+        "zh": "束搜索：同时保留多少个候选开头。",
+    },
+    "cli.param.length_penalty": {
+        "en": "Beam search: above 0 favours long outputs, below 0 short ones; 0 ranks by probability.",
+        "zh": "束搜索：大于 0 偏向长的输出，小于 0 偏向短的；0 只按概率排序。",
+    },
+    "cli.param.early_stopping": {
+        "en": "Beam search: yes ends once there are enough outputs, no once none that runs is better, never once none "
+        "could become better.",
+        "zh": "束搜索：yes 输出够数即止，no 进行中的都不更好时止，never 不可能更好时才止。",
+    },
+    "cli.param.num_beam_groups": {
+        "en": "Diverse beam search: in how many groups, each of which avoids what those before it choose.",
+        "zh": "多样束搜索：分成多少组，后组避开前组的选择。",
+    },
+    "cli.param.diversity_penalty": {
+        "en": "Diverse beam search: how much a token loses for each beam that chose it.",
+        "zh": "多样束搜索：每有一束选过某词元，它便被扣 X。",
+    },
+}
