@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transpect.base.errors import CheckpointError, DataError
+from transpect.base.errors import CheckpointError, ConfigError, DataError
 from transpect.base.i18n import tr
 from transpect.cli.command import Command, application
+from transpect.cli.parameters import writes
 
 if TYPE_CHECKING:
+    from transpect.cli.translations import Measured
     from transpect.data.documents import Documents
+    from transpect.lm import LanguageModel
     from transpect.train import Recipe
 
 app = application()
@@ -23,10 +26,12 @@ EXAMPLES = """\
 transpect eval runs/demo
 transpect eval runs/tang --data poems.txt
 transpect eval runs/translate --data pairs.tsv --json
+transpect eval runs/translate --generate --num-beams 4 --length-penalty 1
 transpect eval runs/xl --memory 0"""
 
 
 @app.command("eval", cls=Command, help=tr("cli.eval"), epilog=EXAMPLES)
+@writes
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help=tr("cli.eval.data"))] = None,
@@ -34,14 +39,21 @@ def evaluate(
         int | None, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.eval.batch_size"))
     ] = None,
     memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.eval.memory"))] = None,
+    generate: Annotated[bool, typer.Option("--generate", help=tr("cli.eval.generate"))] = False,
+    tokenize: Annotated[str | None, typer.Option("--tokenize", metavar="NAME", help=tr("cli.eval.tokenize"))] = None,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
+    *,
+    asked: dict[str, Any],
 ) -> None:
-    """Loss, perplexity, bits per character, and what they were counted on."""
+    """Loss, perplexity, bits per character, and what they were counted on; BLEU and chrF of what it writes."""
     from transpect.lm import load
     from transpect.train import evaluate_documents
 
+    if not generate and (asked or tokenize is not None):
+        named = next(iter(asked), "tokenize").replace("_", "-")
+        raise ConfigError(f"--{named} is for what a model writes", remedy="Add --generate.")
     lm = load(model, device, allow_pickle=allow_pickle)
     recipe = _recipe(Path(model))
     documents = _documents(model, data, recipe)
@@ -65,11 +77,28 @@ def evaluate(
             remedy="Its weights are damaged, or its dtype is too narrow.",
         )
     values = {**measured.as_dict(), "n_documents": documents.size or 0}
+    written = _written(lm, documents, asked, tokenize, batch_size) if generate else []
     if as_json:
         # JSON has no word for the perplexity of a loss of hundreds
-        print(json.dumps({name: value if math.isfinite(value) else None for name, value in values.items()}))
-    else:
-        _print_table(values)
+        told: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        told |= {"generate": [row.as_dict() for row in written]} if generate else {}
+        print(json.dumps(told, ensure_ascii=False))
+        return
+    _print_table(values)
+    if generate:
+        from transpect.cli.translations import print_table
+
+        print()
+        print_table(written)
+
+
+def _written(
+    lm: LanguageModel, documents: Documents, asked: dict[str, Any], tokenize: str | None, batch_size: int | None
+) -> list[Measured]:
+    from transpect.cli.translations import measure
+
+    pairs = [(document.text, document.target) for document in documents]
+    return measure(lm, pairs, asked, tokenize=tokenize, batch_size=batch_size or 32)
 
 
 def _recipe(model: Path) -> Recipe | None:

@@ -136,7 +136,7 @@ def _given(each: Parameter, value: Any) -> Any:
 
 def _option(each: Parameter) -> inspect.Parameter:
     names = (each.flag,) if each.metavar else (f"{each.flag}/--no-{each.flag.removeprefix('--')}",)
-    parser = None if not each.metavar else _named(each.read, each.metavar)
+    parser = _told(each) if each.metavar else None
     info = typer.Option(
         *names,
         metavar=each.metavar or None,
@@ -150,13 +150,15 @@ def _option(each: Parameter) -> inspect.Parameter:
     return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _named(read: Callable[[str], Any], metavar: str) -> Callable[[str], Any]:
-    """typer says the name of a reader where a text stands for no value."""
+def _told(each: Parameter) -> Callable[[str], Any]:
+    """A reader that says what is to be typed."""
 
     def reader(text: str) -> Any:
-        return read(text)
+        try:
+            return each.read(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{text!r} is no {each.metavar}") from error
 
-    reader.__name__ = metavar
     return reader
 
 
@@ -175,8 +177,7 @@ def _reader(kind: Any) -> tuple[str, Callable[[str], Any], bool]:
     if kind in _SINGLE:
         return (*_SINGLE[kind], False)
     if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
-        inner = get_args(kind)[0]
-        return (*_SINGLE[inner], True)
+        return (*_EACH[get_args(kind)[0]], True)
     if any(get_origin(part) is Literal for part in (kind, *get_args(kind))):
         words = [
             str(word) for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)
@@ -232,7 +233,15 @@ _SINGLE: Final[Mapping[Any, tuple[str, Callable[[str], Any]]]] = {
     int: ("N", _whole),
     float: ("X", float),
     str: ("TEXT", str),
-    tuple[int, ...]: ("ID,…", _ids),
     tuple[int, float]: ("N,X", _start_and_factor),
 }
 """What to type for a value of a type, and how it is read."""
+
+_EACH: Final[Mapping[Any, tuple[str, Callable[[str], Any]]]] = {
+    int: ("ID", _whole),
+    str: ("TEXT", str),
+    tuple[int, ...]: ("ID,…", _ids),
+    tuple[int, float]: ("ID=X", _biased(_whole)),
+    tuple[tuple[int, ...], float]: ("ID,…=X", _biased(_ids)),
+}
+"""Likewise, for one of several: numbers are ids of tokens."""

@@ -145,6 +145,17 @@ ROWS: dict[str, Row] = {
         "en": "The text: a file, a folder, JSONL (field `text`) or TSV; without it, what a run was evaluated on.",
         "zh": "评测文本：文件、文件夹、JSONL（text 字段）或 TSV；不给则用该次训练自己的评测数据。",
     },
+    "cli.eval.generate": {
+        "en": "Also let an encoder–decoder answer each source, greedily and by beam search (4 beams, or as the options "
+        "below say), and compare with the targets: BLEU and chrF by sacrebleu.",
+        "zh": "另让编码器–解码器回答每条源文本：贪心与束搜索（4 束，或按下列选项），与目标比较，"
+        "用 sacrebleu 计算 BLEU 与 chrF。",
+    },
+    "cli.eval.tokenize": {
+        "en": "How BLEU parts the texts into words: zh, 13a, char, ja-mecab, …; by the script of the targets when not "
+        "given.",
+        "zh": "BLEU 的分词方式：zh、13a、char、ja-mecab 等；不给则按目标文本的文字决定。",
+    },
     "cli.eval.batch_size": {
         "en": "How many rows at once: 16, or, read with a memory, 1.",
         "zh": "一次处理多少行：默认 16；带记忆时默认 1。",

@@ -45,4 +45,8 @@ ROWS: dict[str, Row] = {
     "cli.eval.n_characters.unit": {"en": "of text", "zh": "文本字符"},
     "cli.eval.n_documents": {"en": "texts", "zh": "文本数"},
     "cli.eval.n_documents.unit": {"en": "in the data", "zh": "数据中的文本"},
+    "cli.eval.column.decoding": {"en": "decoding", "zh": "解码"},
+    "cli.eval.column.empty": {"en": "empty outputs", "zh": "空输出"},
+    "cli.eval.greedy": {"en": "greedy", "zh": "贪心"},
+    "cli.eval.progress": {"en": "translations", "zh": "译文"},
 }
