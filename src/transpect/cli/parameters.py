@@ -89,6 +89,7 @@ def parameters() -> Mapping[str, Parameter]:
         for field in fields(kind):  # type: ignore[arg-type] # every strategy is a dataclass
             if field.name not in UNASKED and field.name not in found:
                 found[field.name] = _parameter(field.name, hints[field.name])
+    found["negative_prompt"] = Parameter("negative_prompt", "TEXT", str)
     return found
 
 

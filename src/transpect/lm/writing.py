@@ -40,7 +40,8 @@ class Writing(Parts):
             prompts: one, or a list.
             batch_size: how many are decoded at a time.
             memory: see only so many tokens back, and go on beyond the model's context (see `Stepper`).
-            params: see `GenerationParams`. ``seed`` may be a list with one for each prompt.
+            params: see `GenerationParams`. ``seed`` may be a list with one for each prompt; ``negative_prompt``, a text
+                or ids, is what ``guidance_scale`` leads away from.
 
         Returns:
             the new text alone: of one prompt as a string, of a list as a list. Of one prompt with ``n`` (also called
@@ -116,7 +117,7 @@ class Writing(Parts):
     ) -> list[Request]:
         """What `generate` asks `transpect.decode` for; ``around`` says what stands around texts."""
         several = cast(Sequence[Prompt], [prompts] if is_single(prompts) else prompts)
-        seed = params.pop("seed", None)
+        seed, negative = params.pop("seed", None), params.pop("negative_prompt", None)
         seeds = list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed] * len(several)
         if len(seeds) != len(several):
             raise GenerationError(
@@ -125,12 +126,18 @@ class Writing(Parts):
                 remedy="Pass a single seed to use it for all of them.",
             )
         defaults, around = self.defaults, around or self.prompts
+        away = None if negative is None else self._condition(negative, around)
         requests = []
         for prompt, own in zip(several, seeds, strict=True):
             start, source = self._ids(prompt, around)
             changes: Mapping[str, Any] = params if own is None else {**params, "seed": own}
-            requests.append(Request(start, defaults.params_for(changes, len(start)), source))
+            requests.append(Request(start, defaults.params_for(changes, len(start)), source, away))
         return requests
+
+    def _condition(self, prompt: Prompt, around: Prompts) -> list[int]:
+        """What stands in the place of a prompt, or of a source."""
+        start, source = self._ids(prompt, around)
+        return start if source is None else source
 
     def _into(self, language: str | None) -> Prompts:
         """What stands around texts that are to be answered in a language."""

@@ -163,4 +163,21 @@ ROWS: dict[str, Row] = {
         "en": "Diverse beam search: how much a token loses for each beam that chose it.",
         "zh": "多样束搜索：每有一束选过某词元，它便被扣 X。",
     },
+    "cli.param.penalty_alpha": {
+        "en": "Contrastive search among the --top-k best: the share by which a token counts that is unlike those "
+        "before it.",
+        "zh": "对比搜索：在概率最大的 --top-k 个词元中，与前文不相似所占的权重。",
+    },
+    "cli.param.best_of": {
+        "en": "Draw so many outputs, and give the most probable ones.",
+        "zh": "采样这么多份，给出其中概率最大的。",
+    },
+    "cli.param.guidance_scale": {
+        "en": "Above 1, lead away from what the model would write without the prompt, or with --negative-prompt.",
+        "zh": "大于 1 时，远离没有提示（或换成 --negative-prompt）时模型会写的内容。",
+    },
+    "cli.param.negative_prompt": {
+        "en": "What --guidance-scale leads away from.",
+        "zh": "--guidance-scale 所要远离的提示。",
+    },
 }
