@@ -106,7 +106,7 @@ GENERATE = [
     ("generate model 猫 --top-p 1.5", "top_p must be a probability.*1.5"),
     ("generate model 猫 --max-new-tokens -3", "max_new_tokens must be a whole number"),
     ("generate model 猫 --max-new-tokens 2.5", "'--max-new-tokens'"),
-    ("generate model 猫 --n 0", "'--n'"),
+    ("generate model 猫 --n 0", "n must be at least 1"),
     ("generate model 猫 --seed 99999999999999999999999", "seed must be"),
     ("generate model 猫 --temprature 0", "No such option: --temprature.*--temperature"),
     ("generate model 猫 狗", "unexpected extra argument"),

@@ -113,3 +113,90 @@ def test_memory_is_refused_where_positions_end(cli, tiny, data) -> None:
     answer = cli("eval", tiny, "--data", data, "--memory", 8)
     assert answer.code == 2
     assert "with a memory positions go on from segment to segment" in answer.err
+
+
+PAIRS = [("小猫爱吃鱼", "猫吃鱼"), ("小狗爱吃肉", "狗吃肉"), ("老人在河边卖鱼", "卖鱼的老人在河边"), ("小鸟", "鸟")]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    from transpect.core import Transformer, override, preset
+    from transpect.lm import LanguageModel
+    from transpect.text import train_tokenizer
+
+    tokenizer = train_tokenizer("char", [text for pair in PAIRS for text in pair])
+    sizes = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 16, "context_length": 24}
+    config = override(preset("transformer-base"), [*sizes.items(), ("vocab_size", tokenizer.vocab_size)])
+    generation = {"decoder_start_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id}
+    lm = LanguageModel(Transformer(config, seed=6), tokenizer, generation)
+    for weight in lm.model.parameters():
+        weight.data *= 3.0 if weight.ndim > 1 else 1.0
+    folder = tmp_path_factory.mktemp("translator")
+    lm.save(folder / "m")
+    (folder / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--num-beams", 2, "--length-penalty", 0.5), ("--temperature", 1, "--seed", 3)]
+)
+def test_what_is_written_is_compared_as_sacrebleu_does(cli, translator, options) -> None:
+    import sacrebleu
+
+    lm = transpect.load(translator / "m", device="cpu")
+    words = ("eval", translator / "m", "--data", translator / "pairs.tsv", "--generate", "--max-new-tokens", 8)
+    answer = cli(*words, *options, "--json")
+    assert answer.code == 0, answer.err
+    greedy, other = json.loads(answer.out)["generate"]
+    assert greedy["decoding"] == {"max_new_tokens": 8}
+    assert other["decoding"].keys() - {"max_new_tokens"} == (
+        {word[2:].replace("-", "_") for word in options[::2]} or {"num_beams"}
+    )
+    sources, targets = zip(*PAIRS, strict=True)
+    for row in (greedy, other):
+        outputs = lm.translate(list(sources), **{"num_beams": 1, **row["decoding"]})
+        assert row["bleu"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [targets], tokenize="zh").score)
+        assert row["chrf"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [targets]).score)
+        assert row["n_empty"] == outputs.count("")
+        assert "tok:zh" in row["bleu_signature"] and "nc:6" in row["chrf_signature"]
+    table = cli(*words, *options).out
+    assert f"{greedy['bleu']:.2f}" in table and other["bleu_signature"] in table and "greedy" in table
+
+
+@pytest.mark.parametrize(
+    ("targets", "name"),
+    [
+        (["打开 Zoom", "电网"], "zh"),
+        (["Das Netz", "électricité"], "13a"),
+        (["電源を入れる", "こんにちは"], "char"),
+        (["전력망"], "char"),
+        (["Открыть"], "13a"),
+        (["123", ""], "13a"),
+    ],
+)
+def test_bleu_s_words_are_those_of_the_script(targets, name) -> None:
+    from transpect.cli.translations import tokenizer_for
+
+    assert tokenizer_for(targets) == name
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--num-beams", 2), "--num-beams is for what a model writes.*--generate"),
+        (("--tokenize", "zh"), "--tokenize is for what a model writes.*--generate"),
+        (("--generate", "--tokenize", "chinese"), "sacrebleu must know the tokenizer"),
+        (("--generate", "--n", 2), "each source has one target"),
+    ],
+)
+def test_what_can_t_be_measured_is_one_line(cli, translator, words, says) -> None:
+    import re
+
+    answer = cli("eval", translator / "m", "--data", translator / "pairs.tsv", *words)
+    assert answer.code == 2 and not answer.out
+    assert re.search(f"^error: .*{says}[^\n]*\n$", answer.err), answer.err
+
+
+def test_texts_without_targets_are_not_translated(cli, tiny, data) -> None:
+    answer = cli("eval", tiny, "--data", data, "--generate")
+    assert answer.code == 2 and "compared with targets" in answer.err

@@ -79,7 +79,7 @@ class Conversation:
         if command not in COMMANDS:
             raise ConfigError("no such command", value=f"/{command}", remedy=_alike(command))
         done: Iterator[str] | str | None = getattr(self, f"_{command}")(rest.strip())
-        return iter([done] if isinstance(done, str) else done or [])
+        return iter([done] if isinstance(done, str) and done else done or [])
 
     def _system(self, text: str) -> None:
         self.system = text or None

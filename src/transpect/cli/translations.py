@@ -112,11 +112,12 @@ def tokenizer_for(targets: Sequence[str]) -> str:
 
 
 def print_table(measured: Sequence[Measured]) -> None:
-    """A row for each, and below them how they were computed."""
+    """A row for each, greedy decoding first, and below them how they were computed."""
     rows = table(tr("cli.eval.column.decoding"), "BLEU", "chrF2", tr("cli.eval.column.empty"), numbers=(1, 2, 3))
-    for row in measured:
-        named = ", ".join(f"{name}={value}" for name, value in row.decoding.items())
-        rows.add_row(named or tr("cli.eval.greedy"), f"{row.bleu:.2f}", f"{row.chrf:.2f}", f"{row.n_empty:,}")
+    for place, row in enumerate(measured):
+        named = [] if place else [tr("cli.eval.greedy")]
+        named += [f"{name}={value}" for name, value in row.decoding.items()]
+        rows.add_row(", ".join(named), f"{row.bleu:.2f}", f"{row.chrf:.2f}", f"{row.n_empty:,}")
     console().print(rows)
     for signature in dict.fromkeys(f"BLEU {row.bleu_signature}" for row in measured):
         print(signature)
