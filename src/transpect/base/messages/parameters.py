@@ -180,4 +180,21 @@ ROWS: dict[str, Row] = {
         "en": "What --guidance-scale leads away from.",
         "zh": "--guidance-scale 所要远离的提示。",
     },
+    # what it must be like
+    "cli.param.regex": {
+        "en": "The output is a text that this regular expression matches as a whole.",
+        "zh": "输出须整体匹配这个正则表达式。",
+    },
+    "cli.param.json_schema": {
+        "en": "The output is a JSON text of this schema; @FILE reads it from a file.",
+        "zh": "输出须是符合这一 JSON Schema 的 JSON；@FILE 从文件读取。",
+    },
+    "cli.param.grammar": {
+        "en": "The output is a text of this grammar, in Lark or GBNF; @FILE reads it from a file.",
+        "zh": "输出须符合这一文法（Lark 或 GBNF）；@FILE 从文件读取。",
+    },
+    "cli.param.choices": {
+        "en": "The output is one of these texts; can be given more than once.",
+        "zh": "输出须是这些文本之一；可多次给出。",
+    },
 }
