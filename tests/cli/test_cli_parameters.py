@@ -13,6 +13,7 @@ from transpect.base.errors import ConfigError
 from transpect.base.messages import TABLE
 from transpect.cli import spelling
 from transpect.cli.parameters import PARAMETERS, parameter
+from transpect.core import Transformer
 from transpect.decode import GenerationParams
 from transpect.decode.constraints import LANGUAGES
 from transpect.decode.strategies import STRATEGIES
@@ -55,7 +56,7 @@ def expected(hint: Any) -> tuple[str, bool, bool]:
     if literals:
         truth = ["yes", "no"] if bool in get_args(kind) else []
         return "|".join([*truth, *(word for part in literals for word in get_args(part))]), False, optional
-    single = {bool: "", int: "N", float: "X", str: "TEXT", tuple[int, float]: "N,X"}
+    single = {Transformer: "MODEL", bool: "", int: "N", float: "X", str: "TEXT", tuple[int, float]: "N,X"}
     return single[kind], False, optional
 
 

@@ -166,3 +166,43 @@ def test_real_pairs(shared: object, letters: MakeTokenizer) -> None:
     documents = Tsv(f"{shared}/data/ui_en_zh.valid.tsv").documents()
     batches = Batches(documents, Seq2Seq("drop"), letters(), batch_size=64, seq_len=128)
     assert 450 < sum(len(batch.ids) for batch in batches.once()) <= 500
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pairs=st.lists(PAIRS.map(lambda found: found[0]), min_size=1, max_size=60), bucket=st.integers(2, 9))
+def test_buckets_hold_pairs_of_about_one_length_and_all_of_them(
+    pairs: list[tuple[str, str]], bucket: int, letters: MakeTokenizer
+) -> None:
+    tokenizer = letters()
+    rows = Batches(listed(pairs), Seq2Seq(bucket=bucket), tokenizer, batch_size=1, seq_len=10)
+    once = [next(rows) for _ in pairs]  # an epoch, a pair a row
+    lengths = [int(row.source_ids.shape[1] + row.ids.shape[1]) for row in once if row.source_ids is not None]
+    ordered = sorted(lengths)
+    runs = [ordered[start : start + bucket] for start in range(0, len(ordered), bucket)]
+    found = [sorted(lengths[start : start + bucket]) for start in range(0, len(lengths), bucket)]
+    assert sorted(found) == sorted(runs)
+    assert sorted(tokenizer.decode(row.ids[0].tolist()) for row in once) == sorted(f"<s>{b}" for _, b in pairs)
+    assert rows.epoch == 1
+
+
+def test_buckets_come_in_another_order_each_time_and_evaluation_in_that_of_the_documents(
+    letters: MakeTokenizer,
+) -> None:
+    tokenizer = letters()
+    pairs = [("a" * (n % 8 + 1), "x" * (n % 8 + 1)) for n in range(64)]
+    rows = Batches(listed(pairs), Seq2Seq(bucket=4), tokenizer, batch_size=4, seq_len=10)
+    epochs = [[tuple(next(rows).ids.shape) for _ in range(16)] for _ in range(3)]
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    plain = Batches(listed(pairs), Seq2Seq(), tokenizer, batch_size=4, seq_len=10)
+    for bucketed, usual in zip(rows.once(), plain.once(), strict=True):
+        assert torch.equal(bucketed.ids, usual.ids)
+
+    def padding(batches: Batches) -> int:
+        return sum(int((next(batches).tags.position < 0).sum()) for _ in range(16))
+
+    assert padding(rows) * 2 < padding(plain)
+
+
+def test_a_bucket_has_at_least_one_pair() -> None:
+    with pytest.raises(ConfigError, match="bucket must be at least 1"):
+        Seq2Seq(bucket=0)

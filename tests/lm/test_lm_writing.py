@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,3 +119,17 @@ def test_guidance_leads_away_from_a_text_as_it_is_prompted(lm: LanguageModel, tr
         assert request.negative == (other.prompt if other.source is None else other.source)
         (without,) = model.requests(["小猫"], guidance_scale=2.0)
         assert without.negative is None
+
+
+def test_a_draft_is_a_model_by_any_name(lm: LanguageModel, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    small = LanguageModel(Transformer(lm.model.config, seed=9), tokenizer, lm.generation)
+    small.save(tmp_path / "small")
+    plain = lm.generate("小猫", max_new_tokens=12)
+    for draft in (small.model, small, tmp_path / "small", str(tmp_path / "small")):
+        (result,) = lm.complete(["小猫"], draft=draft, num_assistant_tokens=3, max_new_tokens=12)
+        assert result.text == plain and result.drafted
+    (one,) = {id(lm.requests(["小"], draft=tmp_path / "small")[0].params.strategy.draft) for _ in range(2)}  # type: ignore[attr-defined]
+    assert one
+    other = LanguageModel(small.model, train_tokenizer("char", ["abc"]), {})
+    with pytest.raises(GenerationError, match="the vocabulary of the model"):
+        lm.generate("小猫", draft=other)

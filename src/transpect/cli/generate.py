@@ -90,6 +90,8 @@ def as_row(result: Result) -> dict[str, Any]:
         "score": result.score,
         "finish_reason": result.finish_reason,
         "seed": result.seed,
+        **({"top_logprobs": [dict(top) for top in result.top_logprobs]} if result.top_logprobs else {}),
+        **({"drafted": result.drafted, "accepted": result.accepted} if result.drafted else {}),
     }
 
 

@@ -22,6 +22,7 @@ from transpect.cli.spelling import (
     IDS,
     IDS_BIAS,
     JSON,
+    MODEL,
     NOTHING,
     NUMBER,
     START_AND_FACTOR,
@@ -99,6 +100,7 @@ _ONE: Final[Mapping[str, Spelling]] = {
     "eta_cutoff": NUMBER,
     "seed": or_none(WHOLE),
     "n": WHOLE,
+    "logprobs": or_none(WHOLE),
     # what it prefers and avoids
     "repetition_penalty": NUMBER,
     "encoder_repetition_penalty": NUMBER,
@@ -120,6 +122,14 @@ _ONE: Final[Mapping[str, Spelling]] = {
     "diversity_penalty": NUMBER,
     "penalty_alpha": NUMBER,
     "best_of": WHOLE,
+    # how they are found faster
+    "prompt_lookup_num_tokens": WHOLE,
+    "max_matching_ngram_size": WHOLE,
+    "draft": MODEL,
+    "early_exit": WHOLE,
+    "num_assistant_tokens": WHOLE,
+    "num_assistant_tokens_schedule": one_of(["constant", "heuristic"]),
+    "assistant_confidence_threshold": NUMBER,
     # what it must be like
     "regex": TEXT,
     "json_schema": JSON,

@@ -17,6 +17,7 @@ __all__ = [
     "IDS",
     "IDS_BIAS",
     "JSON",
+    "MODEL",
     "NOTHING",
     "NUMBER",
     "START_AND_FACTOR",
@@ -107,6 +108,7 @@ NUMBER: Final = Spelling("X", float)
 TEXT: Final = Spelling("TEXT", str)
 TEXT_OR_FILE: Final = Spelling("TEXT", _text_or_file)
 JSON: Final = Spelling("JSON", _text_or_file)
+MODEL: Final = Spelling("MODEL", str)
 ID: Final = Spelling("ID", _whole)
 IDS: Final = Spelling("ID,…", _ids)
 BIAS: Final = Spelling("ID=X", _biased(_whole))

@@ -37,6 +37,7 @@ class Parts:
         self.generation: dict[str, Any] = dict(generation or {})
         context = model.config.context_length
         self.max_length = context if max_length is None else min(max_length, context)
+        self._drafts: dict[str, Transformer] = {}
         self.labels = Labels.of(model.config.head) if labels is None else labels.checked(model.config.head)
 
     @property

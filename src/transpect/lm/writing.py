@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast, overload
 
+from transpect import interop
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import GenerationError
-from transpect.decode import Event, Prompts, Request, Result
+from transpect.core import Transformer
+from transpect.decode import Events, Prompts, Request, Result
 from transpect.decode import generate as generate_results
 from transpect.decode import stream as stream_events
 from transpect.lm.parts import Parts, Prompt, is_single
@@ -41,7 +44,8 @@ class Writing(Parts):
             batch_size: how many are decoded at a time.
             memory: see only so many tokens back, and go on beyond the model's context (see `Stepper`).
             params: see `GenerationParams`. ``seed`` may be a list with one for each prompt; ``negative_prompt``, a text
-                or ids, is what ``guidance_scale`` leads away from.
+                or ids, is what ``guidance_scale`` leads away from; ``draft`` may be a model, a `LanguageModel` or the
+                name of one.
 
         Returns:
             the new text alone: of one prompt as a string, of a list as a list. Of one prompt with ``n`` (also called
@@ -107,8 +111,8 @@ class Writing(Parts):
 
     def events(
         self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, memory: int | None = None, **params: Any
-    ) -> Iterator[Event]:
-        """Each token of each prompt as soon as it is chosen."""
+    ) -> Events:
+        """Each token of each prompt as soon as it is chosen; `Events.cancel` ends one of them."""
         requests = self.requests(prompts, **params)
         return stream_events(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory)
 
@@ -117,6 +121,8 @@ class Writing(Parts):
     ) -> list[Request]:
         """What `generate` asks `transpect.decode` for; ``around`` says what stands around texts."""
         several = cast(Sequence[Prompt], [prompts] if is_single(prompts) else prompts)
+        if params.get("draft") is not None:
+            params["draft"] = self._drafting(params["draft"])
         seed, negative = params.pop("seed", None), params.pop("negative_prompt", None)
         seeds = list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed] * len(several)
         if len(seeds) != len(several):
@@ -133,6 +139,23 @@ class Writing(Parts):
             changes: Mapping[str, Any] = params if own is None else {**params, "seed": own}
             requests.append(Request(start, defaults.params_for(changes, len(start)), source, away))
         return requests
+
+    def _drafting(self, draft: Transformer | Parts | str | Path) -> Transformer:
+        """The model that a draft names; one that is opened by its name stays open."""
+        if isinstance(draft, str | Path):
+            name = str(draft)
+            if name not in self._drafts:
+                weight = self.model.token.weight
+                self._drafts[name] = interop.load_model(interop.locate(draft), device=weight.device, dtype=weight.dtype)
+            return self._drafts[name]
+        if not isinstance(draft, Parts):
+            return draft
+        if draft.tokenizer.backend.get_vocab() != self.tokenizer.backend.get_vocab():
+            raise GenerationError(
+                "a draft must have the vocabulary of the model",
+                remedy="Take a smaller model of the same family, or prompt_lookup_num_tokens.",
+            )
+        return draft.model
 
     def _condition(self, prompt: Prompt, around: Prompts) -> list[int]:
         """What stands in the place of a prompt, or of a source."""

@@ -76,6 +76,10 @@ ROWS: dict[str, Row] = {
         "en": "How many outputs; of sampling, each with the next seed.",
         "zh": "生成多少份；采样时种子依次加一。",
     },
+    "cli.param.logprobs": {
+        "en": "Report the N most probable tokens in the place of each, with --json.",
+        "zh": "配合 --json，报告每个位置上概率最大的 N 个词元。",
+    },
     # what it prefers and avoids
     "cli.param.repetition_penalty": {
         "en": "Above 1, tokens of the prompt and the output become less probable.",
@@ -179,6 +183,35 @@ ROWS: dict[str, Row] = {
     "cli.param.negative_prompt": {
         "en": "What --guidance-scale leads away from.",
         "zh": "--guidance-scale 所要远离的提示。",
+    },
+    # how they are found faster
+    "cli.param.prompt_lookup_num_tokens": {
+        "en": "Guess up to N tokens by looking up the last ones in the prompt: faster, and the same law.",
+        "zh": "在前文中查找最后几个词元，一次猜出至多 N 个：更快，分布不变。",
+    },
+    "cli.param.max_matching_ngram_size": {
+        "en": "How many of the last tokens to look up at first.",
+        "zh": "起初用最后多少个词元去查找。",
+    },
+    "cli.param.draft": {
+        "en": "A smaller model with the same vocabulary that drafts: faster, and the same law.",
+        "zh": "用词表相同的小模型起草：更快，分布不变。",
+    },
+    "cli.param.early_exit": {
+        "en": "Let the first N layers draft: the same law.",
+        "zh": "由前 N 层起草：分布不变。",
+    },
+    "cli.param.num_assistant_tokens": {
+        "en": "How many tokens a model drafts at a time.",
+        "zh": "模型一次起草多少个词元。",
+    },
+    "cli.param.num_assistant_tokens_schedule": {
+        "en": "constant, or heuristic: more after a draft that stayed whole, fewer after another.",
+        "zh": "constant 固定；heuristic 草稿全被采纳则增加，否则减少。",
+    },
+    "cli.param.assistant_confidence_threshold": {
+        "en": "Draft no further than a token of a lower probability.",
+        "zh": "遇到概率更低的词元即停止起草。",
     },
     # what it must be like
     "cli.param.regex": {
