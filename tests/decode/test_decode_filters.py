@@ -120,6 +120,45 @@ def test_temperature_towards_zero_leaves_the_best(kind: str, value: float, dtype
     assert torch.allclose(out.double().softmax(-1), share, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"])
+def test_a_cut_keeps_logits_and_their_dtype(name: str, kind: str, dtype: torch.dtype) -> None:
+    logits = logits_of(kind, dtype)
+    unchanged(logits, getattr(filters, name)(logits, torch.linspace(0, 1, len(logits), dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.7, -250.0])
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("min_p", 0.0, [0, 1, 2, 3]),
+        ("min_p", 0.25, [0, 1, 2, 3]),
+        ("min_p", 0.3, [1, 3]),
+        ("min_p", 0.5, [1, 3]),
+        ("min_p", 1.0, [1]),
+        ("typical_p", 0.0, [3]),  # its surprise of 2 bits is the nearest to the entropy of 1.75
+        ("typical_p", 0.3, [1, 3]),
+        ("typical_p", 0.75, [1, 3]),
+        ("typical_p", 0.8, [0, 1, 3]),
+        ("typical_p", 1.0, [0, 1, 2, 3]),
+        ("epsilon_cutoff", 0.0, [0, 1, 2, 3]),
+        ("epsilon_cutoff", 0.125, [0, 1, 2, 3]),
+        ("epsilon_cutoff", 0.2, [1, 3]),
+        ("epsilon_cutoff", 1.0, [1]),
+        ("eta_cutoff", 0.0, [0, 1, 2, 3]),
+        ("eta_cutoff", 0.16, [0, 1, 2, 3]),  # 0.4 / 2^1.75 = 0.119
+        ("eta_cutoff", 0.25, [1, 3]),  # 0.5 / 2^1.75 = 0.149
+        ("eta_cutoff", 1.0, [1]),  # 1 / 2^1.75 = 0.297
+    ],
+)
+def test_cuts_of_a_half_a_quarter_and_two_eighths(name: str, value: float, left: list[int], shift: float) -> None:
+    """0 is a value, and what is reached exactly in mathematics is reached here."""
+    logits = torch.tensor([[0.125, 0.5, 0.125, 0.25]], dtype=torch.float64).log() + shift
+    kept = survivors(getattr(filters, name)(logits, torch.tensor([value], dtype=torch.float64)))[0]
+    assert kept == {*left}
+
+
 def test_rows_mix_temperatures() -> None:
     logits = logits_of("random", torch.float32, rows=3)
     out = filters.temperature(logits, torch.tensor([0.0, 1.0, 0.5]))
