@@ -57,7 +57,8 @@ class StreamDecoder:
         """Take ids whose text is known already, such as a prompt: the deltas go on where that ends.
 
         They join to what ``decode`` of all ids has after ``decode`` of these. A character that these leave unfinished
-        comes with the first delta that can hold it.
+        comes with the first delta that can hold it. Bytes of these that are a character stay one, whatever bytes follow
+        (see the delay above).
         """
         for token_id in token_ids:
             self.push(token_id)
