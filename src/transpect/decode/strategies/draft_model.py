@@ -141,7 +141,7 @@ class ByModel:
         # a row has read all of its draft but the last token
         stay = [max(0, min(count, own - 1)) for count, own in zip(accepted, self._draftsman.counts, strict=True)]
         self._read = [read + count for read, count in zip(self._read, stay, strict=True)]
-        if self._steps is not None and self._columns:
+        if self._steps is not None and min(stay) < self._columns:
             column = torch.arange(self._columns, device=self._steps.device)
             self._steps.forget(column < torch.tensor(stay, device=self._steps.device)[:, None])
         self._draftsman.settle(accepted)
