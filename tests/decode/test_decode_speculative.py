@@ -18,7 +18,6 @@ from transpect.decode import GenerationParams, Passage, Request, Result, generat
 from transpect.decode.constraints import Regex
 from transpect.decode.strategies import DraftModel, EarlyExit, PromptLookup, Strategy
 from transpect.decode.strategies.prompt_lookup import Continuations
-from transpect.lm import LanguageModel
 
 POSITIONS = ("none", "sinusoidal", "learned", "rope", "rope-dynamic", "alibi", "t5", "transformer-xl")
 SHAPES = ("mha", "gqa", "window", "packed", "prefix", "encoder-decoder")
@@ -269,12 +268,10 @@ def test_wrong_options_are_refused_by_name(message: str, options: dict[str, Any]
     assert caught.value.remedy
 
 
-def test_options_choose_by_name(letters: Any, tools: Any) -> None:
+def test_options_choose_by_name(tools: Any) -> None:
     model = tools.model()
     asked = {"draft": model, "num_assistant_tokens": 4}
     assert GenerationParams().override(asked).strategy == DraftModel(draft=model, num_assistant_tokens=4)
-    loaded = LanguageModel(model, letters)
-    assert GenerationParams().override({"draft": loaded}).strategy == DraftModel(draft=model)
     looking = GenerationParams().override({"prompt_lookup_num_tokens": 7})
     assert looking.strategy == PromptLookup(prompt_lookup_num_tokens=7)
     assert looking.override({"prompt_lookup_num_tokens": None}).strategy == GenerationParams().strategy

@@ -30,8 +30,7 @@ class DraftModel(Assisted):
     """Speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023).
 
     Attributes:
-        draft: a smaller model with the vocabulary of the model, or what has one as its ``model``. For an
-            encoder–decoder it may be either kind.
+        draft: a smaller model with the vocabulary of the model. For an encoder–decoder it may be either kind.
     """
 
     draft: Transformer
@@ -40,7 +39,6 @@ class DraftModel(Assisted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "draft", getattr(self.draft, "model", self.draft))  # of a LanguageModel
         check(
             isinstance(self.draft, Transformer),
             "draft must be a model",

@@ -192,8 +192,7 @@ def _pass(steps: Steps, rows: Sequence[Row], repeated: _Repeated, drafts: Drafts
         verdict = _compare(flat, virtual, ahead, drafts)
     else:
         verdict = _judge(flat, virtual, ahead, drafts, drafts.law.to(flat.device))
-    if min(verdict.accepted) < columns - 1:
-        steps.forget(column <= torch.tensor(verdict.accepted, device=steps.device)[:, None])
+    steps.forget(column <= torch.tensor(verdict.accepted, device=steps.device)[:, None])
     tops, firsts = alternatives(flat, virtual.params), accumulate((count + 1 for count in counts), initial=0)
     return replace(verdict, tops=[tops[at : at + len(own)] for at, own in zip(firsts, verdict.news, strict=False)])
 
