@@ -159,6 +159,50 @@ def choose(logits: list[float], params: GenerationParams, step: int) -> int:
     return max(nucleus)
 
 
+class Anew:
+    """`Steps` without a cache or a batch: every row is read alone and whole, each time."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, model: Transformer, requests: Sequence[Request]) -> None:
+        self.model, self.vocab_size = model, model.config.vocab_size
+        self._rows = [(request, tuple(request.prompt)) for request in requests]
+        self._last: list[torch.Tensor] = []
+
+    def prefill(self, *, every: bool = False) -> torch.Tensor:
+        logits = self._read()
+        if not every:
+            self._last = [own[-1:] for own in self._last]
+        return logits
+
+    def advance(self, token: torch.Tensor) -> torch.Tensor:
+        self._rows = [(request, (*ids, one)) for (request, ids), one in zip(self._rows, token.tolist(), strict=True)]
+        logits = self._read()
+        self._last = [own[-1:] for own in self._last]
+        return logits
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._rows, self._last = [self._rows[i] for i in rows], [self._last[i] for i in rows]
+
+    @property
+    def hidden(self) -> torch.Tensor:
+        longest = max(map(len, self._last))
+        return torch.stack([torch.cat([own.new_zeros(longest - len(own), own.shape[1]), own]) for own in self._last])
+
+    @torch.no_grad()
+    def _read(self) -> torch.Tensor:
+        logits, self._last = [], []
+        for request, ids in self._rows:
+            source = NO_SOURCE if request.source is None else self.model.encode(torch.tensor([list(request.source)]))
+            position = torch.arange(len(ids))[None]
+            horizon = torch.tensor([len(request.prompt) + request.params.max_new_tokens])
+            tags = Tags.of(position, prefix=position < len(request.prompt), horizon=horizon)
+            hidden = self.model.hidden(torch.tensor([ids]), tags=tags, source=source)[0]
+            self._last.append(hidden)
+            logits.append(self.model.head(hidden[None, -1:], tags, self.model.token.weight)[0, 0])
+        return torch.stack(logits)
+
+
 class TableSteps:
     """`Steps` over tables: the logits after the tokens that a row has written, whatever its prompt.
 
@@ -172,7 +216,8 @@ class TableSteps:
         self._rows = [(table, ()) for table in tables]
         self.vocab_size = len(tables[0](()))
 
-    def prefill(self) -> torch.Tensor:
+    def prefill(self, *, every: bool = False) -> torch.Tensor:
+        assert not every, "a table has no hidden vectors"
         return self._logits()
 
     def advance(self, token: torch.Tensor) -> torch.Tensor:
@@ -228,6 +273,7 @@ class Tools:
     requests = staticmethod(requests_for)
     spelled_out = staticmethod(spelled_out)
     after = staticmethod(after)
+    anew = Anew
     table_steps = TableSteps
     random_table = staticmethod(random_table)
 
