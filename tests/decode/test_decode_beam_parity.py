@@ -128,3 +128,23 @@ def test_beams_are_theirs(options: dict[str, Any], family: str, models: dict[str
     encodes = family in ENCODES
     requests = [Request([START], params, ids) if encodes else Request(ids, params) for ids in prompts()]
     compared(generate(model, requests), out, 1 if encodes else max(map(len, prompts())))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("scale", [0.0, 0.6, 1.5, 4.0])
+def test_guidance_is_theirs(scale: float, family: str, models: dict[str, Any]) -> None:
+    """Greedy, one prompt at a time, with a negative and without. Theirs is for decoders alone."""
+    other, model = models[family]
+    negatives = [[9, 8, 7, 6], None, [1]]
+    params = GenerationParams(NEW, guidance_scale=scale)
+    requests = [Request(ids, params, negative=one) for ids, one in zip(prompts(), negatives, strict=True)]
+    for request, result in zip(requests, generate(model, requests), strict=True):
+        given = {} if request.negative is None else {"negative_prompt_ids": torch.tensor([request.negative])}
+        out = other.generate(
+            torch.tensor([request.prompt]),
+            generation_config=transformers.GenerationConfig(
+                max_new_tokens=NEW, do_sample=False, pad_token_id=0, guidance_scale=scale, use_cache=False
+            ),
+            **given,
+        )
+        assert list(result.ids) == out[0, len(request.prompt) :].tolist()
