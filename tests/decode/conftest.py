@@ -19,6 +19,7 @@ from transpect.core import (
     ModelConfig,
     PrefixLM,
     SameSegment,
+    Source,
     StackConfig,
     Tags,
     Transformer,
@@ -166,7 +167,7 @@ class Anew:
 
     def __init__(self, model: Transformer, requests: Sequence[Request]) -> None:
         self.model, self.vocab_size = model, model.config.vocab_size
-        self._rows = [(request, tuple(request.prompt)) for request in requests]
+        self._rows = [(request, self._encoded(request), tuple(request.prompt)) for request in requests]
         self._last: list[torch.Tensor] = []
 
     def prefill(self, *, every: bool = False) -> torch.Tensor:
@@ -176,7 +177,10 @@ class Anew:
         return logits
 
     def advance(self, token: torch.Tensor) -> torch.Tensor:
-        self._rows = [(request, (*ids, one)) for (request, ids), one in zip(self._rows, token.tolist(), strict=True)]
+        self._rows = [
+            (request, source, (*ids, one))
+            for (request, source, ids), one in zip(self._rows, token.tolist(), strict=True)
+        ]
         logits = self._read()
         self._last = [own[-1:] for own in self._last]
         return logits
@@ -190,10 +194,13 @@ class Anew:
         return torch.stack([torch.cat([own.new_zeros(longest - len(own), own.shape[1]), own]) for own in self._last])
 
     @torch.no_grad()
+    def _encoded(self, request: Request) -> Source:
+        return NO_SOURCE if request.source is None else self.model.encode(torch.tensor([list(request.source)]))
+
+    @torch.no_grad()
     def _read(self) -> torch.Tensor:
         logits, self._last = [], []
-        for request, ids in self._rows:
-            source = NO_SOURCE if request.source is None else self.model.encode(torch.tensor([list(request.source)]))
+        for request, source, ids in self._rows:
             position = torch.arange(len(ids))[None]
             horizon = torch.tensor([len(request.prompt) + request.params.max_new_tokens])
             tags = Tags.of(position, prefix=position < len(request.prompt), horizon=horizon)

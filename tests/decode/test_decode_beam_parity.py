@@ -93,14 +93,12 @@ def compared(found: list[Result], out: Any, given: int) -> None:
 
 OPTIONS: list[dict[str, Any]] = [
     {"num_beams": 4},
-    {"num_beams": 2, "eos_token_id": ENDS},
     {"num_beams": 4, "eos_token_id": ENDS, "num_return_sequences": 4},
     {"num_beams": 3, "eos_token_id": ENDS, "length_penalty": 2.0, "num_return_sequences": 3},
     {"num_beams": 3, "eos_token_id": ENDS, "length_penalty": 0.0, "early_stopping": "never", "num_return_sequences": 2},
-    {"num_beams": 3, "eos_token_id": ENDS, "length_penalty": -1.0, "num_return_sequences": 3},
+    {"num_beams": 2, "eos_token_id": ENDS, "length_penalty": -1.0, "num_return_sequences": 2},
     {"num_beams": 3, "eos_token_id": ENDS, "early_stopping": True, "num_return_sequences": 3},
     {"num_beams": 3, "eos_token_id": ENDS, "early_stopping": "never", "length_penalty": 1.5, "num_return_sequences": 3},
-    {"num_beams": 3, "eos_token_id": ENDS, "early_stopping": "never", "length_penalty": -0.5},
     {"num_beams": 3, "eos_token_id": ENDS, "min_new_tokens": 6, "num_return_sequences": 2},
     {"num_beams": 3, "repetition_penalty": 1.8, "no_repeat_ngram_size": 2, "num_return_sequences": 3},
     {"num_beams": 4, "eos_token_id": 3, "bad_words_ids": [[5], [7, 8], [30, 31, 32]], "suppress_tokens": [9, 10]},

@@ -79,7 +79,7 @@ def test_beams_of_every_model(positions: str, shape: str, tools: Any) -> None:
     agree(generate(model, requests), anew(tools, model, requests))
 
 
-@pytest.mark.parametrize("shape", ["gqa", "window", "prefix", "encoder-decoder"])
+@pytest.mark.parametrize("shape", ["window", "prefix", "encoder-decoder"])
 @pytest.mark.parametrize(("strategy", "options"), STRATEGIES, ids=lambda x: type(x).__name__)
 def test_every_search(strategy: Strategy, options: dict[str, Any], shape: str, tools: Any) -> None:
     """Alone, together, in small batches, with prompts in pieces."""

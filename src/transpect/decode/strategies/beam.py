@@ -90,9 +90,10 @@ class DiverseBeamSearch(Strategy):
     """Beam search in ``num_beam_groups`` groups of ``num_beams / num_beam_groups`` beams that avoid each other.
 
     The groups choose one after the other. In each, ln p of a token is lowered by ``diversity_penalty`` for every beam
-    of the groups before it that goes on with this token at the same step; it stays so in the beam's sum and score. Each
-    group has its own outputs and is over by itself, by the rules of `BeamSearch`. What a group before has found is
-    passed over, so all outputs differ; the ``n`` best of all groups are given out.
+    of the groups before it that goes on with this token at the same step, or at the last step would; it stays so in the
+    beam's sum and score. Each group has its own outputs and is over by itself, by the rules of `BeamSearch`; then it
+    lowers nothing any more. What a group before has found is passed over, so all outputs differ. The ``n`` best of all
+    groups are given out.
 
     Attributes:
         num_beam_groups: how many groups.
@@ -101,8 +102,9 @@ class DiverseBeamSearch(Strategy):
         length_penalty: as in `BeamSearch`.
         early_stopping: likewise.
 
-    Source: Vijayakumar et al. 2016 (arXiv:1610.02424, §4), with the Hamming diversity and the bookkeeping of
-    ``transformers`` 4 (``GenerationMixin._group_beam_search``), but for outputs that it finds twice.
+    Source: Vijayakumar et al. 2016 (arXiv:1610.02424, §4), with the Hamming diversity of ``transformers`` 4
+    (``GenerationMixin._group_beam_search``; it finds some outputs twice, and asks of beams that have just ended, too,
+    whether they could become better).
     """
 
     trigger: ClassVar[str] = "num_beam_groups"

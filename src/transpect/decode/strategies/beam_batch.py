@@ -110,7 +110,7 @@ class _Group:
         last, rank, going_on = length == self.row.params.max_new_tokens, 0, list[_Beam]()
         known = {one.tokens for group in before for one in group.found}
         for falling, number, token, logprob in ranked:
-            if rank >= self.size and (last or len(going_on) == self.size):
+            if rank >= self.size and len(going_on) == self.size:
                 break
             beam = self.beams[number]
             trace = beam.trace.then(token)
@@ -119,14 +119,14 @@ class _Group:
             text = _followed(beam.text, token)
             logprobs, own = (*beam.logprobs, logprob), (*beam.tops, tops[beam.place])
             stopped = trace.constraint.complete(trace.written) or (text is not None and text.stopped)
-            if last or token in self.ends or stopped:
-                if rank < self.size:
-                    self.found.add(-falling, trace.written, logprobs, own)
-            elif len(going_on) < self.size:
+            ends = token in self.ends or stopped
+            if (ends or last) and rank < self.size:
+                self.found.add(-falling, trace.written, logprobs, own)
+            if not ends and len(going_on) < self.size:
                 going_on.append(_Beam(beam.place, -falling, trace, logprobs, own, text))
             rank += 1
         self.beams = going_on
-        self.over = self.found.complete(going_on[0].total if going_on else None, length)
+        self.over = self.found.complete(going_on[0].total if going_on and not last else None, length)
 
 
 class _Search:
