@@ -1,8 +1,21 @@
 """What a model remembers between passes, outside the model."""
 
 from transpect.cache.dense import DenseCache
+from transpect.cache.kinds import CacheKind, Dense, Sinks, Sliding
 from transpect.cache.memory import SegmentMemory, check_memory
+from transpect.cache.sinks import SinksCache
 from transpect.cache.sliding import SlidingCache
 from transpect.cache.sums import SumsCache
 
-__all__ = ["DenseCache", "SegmentMemory", "SlidingCache", "SumsCache", "check_memory"]
+__all__ = [
+    "CacheKind",
+    "Dense",
+    "DenseCache",
+    "SegmentMemory",
+    "Sinks",
+    "SinksCache",
+    "Sliding",
+    "SlidingCache",
+    "SumsCache",
+    "check_memory",
+]

@@ -55,6 +55,10 @@ class Buffers:
         twin._of_layer = {layer: buffer.clone() for layer, buffer in self._of_layer.items()}
         return twin
 
+    def columns(self, length: int) -> dict[int, Tensor]:
+        """The first ``length`` columns of each layer, as views."""
+        return {layer: buffer[:, :, :length] for layer, buffer in self._of_layer.items()}
+
     @property
     def nbytes(self) -> int:
         """Memory in bytes, room that is not yet used included."""
@@ -78,6 +82,15 @@ class AllColumns:
     def length(self) -> int:
         """How many columns are held."""
         return 0 if self._tags is None else self._tags.shape[1]
+
+    @property
+    def tags(self) -> Tags | None:
+        """Those of all columns; None where nothing is held."""
+        return self._tags
+
+    def columns(self) -> list[dict[int, Tensor]]:
+        """What each of the buffers holds of each layer, as views."""
+        return [buffers.columns(self.length) for buffers in self._buffers]
 
     @property
     def nbytes(self) -> int:
@@ -140,7 +153,7 @@ class AllColumns:
         if longest < self.length:
             # of each row: padding first, then its tokens in their order
             order = real.long().argsort(dim=1, stable=True)[:, self.length - longest :]  # [B, S']
-            self._tags = _arranged(self._tags, order)
+            self._tags = arranged(self._tags, order)
             for buffers in self._buffers:
                 buffers.change(partial(_gather, order=order))
         self._tags = unpadded(self._tags)
@@ -192,7 +205,7 @@ def blanked(tags: Tags, gone: Tensor) -> Tags:
     )
 
 
-def _arranged(tags: Tags, order: Tensor) -> Tags:
+def arranged(tags: Tags, order: Tensor) -> Tags:
     """Of each row the columns ``order`` [B, S']."""
     return Tags.of(
         tags.position.gather(1, order),

@@ -1,7 +1,7 @@
 """Position schemes, one file each."""
 
 from transpect.core.positions.alibi import Alibi
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, Relation, Scores
+from transpect.core.positions.base import Dims, Geometry, Mover, Position, PositionModule, Relation, Scores
 from transpect.core.positions.kerple import Kerple
 from transpect.core.positions.learned import Learned
 from transpect.core.positions.longrope import LongRope
@@ -30,6 +30,7 @@ __all__ = [
     "LinearScaling",
     "Llama3Scaling",
     "LongRope",
+    "Mover",
     "NoPosition",
     "NoScaling",
     "Position",

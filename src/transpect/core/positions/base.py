@@ -9,6 +9,7 @@ One file holds one scheme.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,15 @@ from transpect.core.tags import Tags
 Scores = Literal["nothing", "distance", "query", "blocks"]
 """What a scheme adds to the scores: nothing, a number for each distance, one that depends on the query too, or one that
 depends on which block of the sequence a key is in."""
+
+
+Mover = Callable[[Tensor, Tensor], Tensor]
+"""Moves cached keys [B, K, S, E], which `Geometry.rotate_key` has turned, on by so many positions [B|1]."""
+
+
+def unmoved(key: Tensor, by: Tensor) -> Tensor:
+    """The `Mover` of keys that positions don't turn."""
+    return key
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,15 @@ class Position(Variant):
     def bounded(self) -> bool:
         """Whether it knows no position beyond the model's context."""
         return False
+
+    @property
+    def relative(self) -> bool:
+        """Whether scores depend on how far apart query and key stand, and on neither's own position."""
+        return not (self.embeds or self.bounded or self.reads_length)
+
+    def mover(self, head_dim: int) -> Mover:
+        """What a cached key has to do with its position, where `relative`: the base turns none."""
+        return unmoved
 
     def build(self, dims: Dims) -> PositionModule:
         """The scheme's parameters and buffers for one stack."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from transpect.base.checks import above, at_least, within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
-from transpect.core.positions.base import Dims, Geometry, Position, PositionModule, row
+from transpect.core.positions.base import Dims, Geometry, Mover, Position, PositionModule, row
 from transpect.core.tags import Tags
 
 
@@ -205,12 +205,18 @@ class Rope(Position, kind="rope"):
     def reads_length(self) -> bool:
         return self.scaling.of_each_pass
 
+    def mover(self, head_dim: int) -> Mover:
+        return self._module(head_dim).move
+
     def build(self, dims: Dims) -> PositionModule:
-        rotated = int(dims.head_dim * self.fraction + 1e-6)  # a fraction such as 6/10 is not exact
+        return self._module(dims.head_dim)
+
+    def _module(self, head_dim: int) -> RopeModule:
+        rotated = int(head_dim * self.fraction + 1e-6)  # a fraction such as 6/10 is not exact
         if rotated % 2 or rotated == 0:
             raise ConfigError(
                 "the rotated part of a head (head_dim · fraction) must be even and not empty",
-                value=f"{dims.head_dim} · {self.fraction}",
+                value=f"{head_dim} · {self.fraction}",
                 remedy="Choose an even head_dim, or another fraction.",
             )
         self.scaling.fits(rotated)
@@ -231,6 +237,12 @@ class RopeModule(PositionModule):
         self.options.scaling.check(query, key)
         of_query = self._turns(query, dtype)
         return RotaryGeometry(of_query, of_query if new is query else self._turns(new, dtype), self.turn)
+
+    def move(self, key: Tensor, by: Tensor) -> Tensor:
+        """See `Mover`: R(p + by) = R(by) R(p), and the scaling's factor is in the key already."""
+        angle = by.to(torch.float64)[:, None] * self._frequency(by)  # [B|1, R/2]
+        cos, sin = (self.repeat(x)[:, None, None].to(key.dtype) for x in (angle.cos(), angle.sin()))
+        return rotate(key, cos, sin, self.turn)
 
     def _frequency(self, horizon: Tensor) -> Tensor:
         theta, scaling = self.options.theta, self.options.scaling
@@ -262,17 +274,19 @@ class RotaryGeometry(Geometry):
         self.of_query, self.of_key, self.turn = of_query, of_key, turn
 
     def rotate_query(self, query: Tensor) -> Tensor:
-        return self._rotate(query, *self.of_query)
+        return rotate(query, *self.of_query, self.turn)
 
     def rotate_key(self, key: Tensor) -> Tensor:
-        return self._rotate(key, *self.of_key)
+        return rotate(key, *self.of_key, self.turn)
 
-    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        rotated = cos.shape[-1]
-        if rotated == x.shape[-1]:
-            return x * cos + self.turn(x) * sin
-        head, rest = x[..., :rotated], x[..., rotated:]
-        return torch.cat([head * cos + self.turn(head) * sin, rest], -1)
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, turn: Callable[[Tensor], Tensor]) -> Tensor:
+    """[B, H, T, E], whose first R dimensions turn by angles of these cosines and sines [B|1, 1, T|1, R]."""
+    width = cos.shape[-1]
+    if width == x.shape[-1]:
+        return x * cos + turn(x) * sin
+    head, rest = x[..., :width], x[..., width:]
+    return torch.cat([head * cos + turn(head) * sin, rest], -1)
 
 
 def _turn_halves(x: Tensor) -> Tensor:
