@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError, MaskError
-from transpect.cache import DenseCache, SumsCache
+from transpect.cache import DenseCache, SumsCache, kinds
 from transpect.core import (
     AttentionConfig,
     Causal,
@@ -24,7 +24,7 @@ from transpect.core import (
 )
 from transpect.core.kernels import Kernel, Linear, Performer, Sdpa
 from transpect.core.positions import Learned, NoPosition, Position, Rope, Sinusoidal
-from transpect.decode import GenerationParams, Request, generate, stepper
+from transpect.decode import GenerationParams, Request, generate
 from transpect.decode.stepper import Stepper
 
 KERNELS: dict[str, Kernel] = {"linear": Linear(), "performer": Performer(features=12)}
@@ -188,7 +188,7 @@ def test_decoding_is_the_same_with_either_cache_and_alone(
     for request, result in zip(requests, alone, strict=True):
         assert result.logprobs == pytest.approx(uncached(model, request, result.ids), abs=1e-9)
     for cache, chunks in ((SumsCache, (1, 3, 5, None)), (DenseCache, (3, None))):
-        monkeypatch.setattr(stepper, "SumsCache", cache)
+        monkeypatch.setattr(kinds, "SumsCache", cache)
         for chunk in chunks:
             for result, expected in zip(generate(model, requests, prefill_chunk=chunk), alone, strict=True):
                 assert result.ids == expected.ids

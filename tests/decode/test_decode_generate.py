@@ -141,11 +141,12 @@ def test_nothing_asked_nothing_run(tools: Any) -> None:
 
 def test_the_context_ends_an_output(tools: Any) -> None:
     model = tools.model(tools.Case("learned"), context_length=8)
-    results = generate(model, [Request([1] * length, GenerationParams(100)) for length in (1, 5, 7)])
+    params = GenerationParams(100, overflow="stop")
+    results = generate(model, [Request([1] * length, params) for length in (1, 5, 7)])
     assert [len(result.ids) for result in results] == [7, 3, 1]
     assert {result.finish_reason for result in results} == {"length"}
     assert generate(model, [Request([1] * 8, GenerationParams(0))])[0].ids == ()
-    assert len(generate(model, [Request([1] * 6, GenerationParams(100, min_new_tokens=50))])[0].ids) == 2
+    assert len(generate(model, [Request([1] * 6, replace(params, min_new_tokens=50))])[0].ids) == 2
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -197,7 +198,7 @@ def test_requests_that_do_not_fit_the_model_are_refused(tools: Any) -> None:
         (both, Request([1])),
         (both, Request([], source=[1])),
         (both, Request([1], source=[])),
-        (decoder, Request([1], GenerationParams(stop=("x",)))),
+        (decoder, Request([1], GenerationParams(1, stop=("x",)))),
     ):
         with pytest.raises(GenerationError):
             stream(model, [request])

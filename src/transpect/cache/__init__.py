@@ -1,13 +1,14 @@
 """What a model remembers between passes, outside the model."""
 
 from transpect.cache.dense import DenseCache
-from transpect.cache.kinds import CacheKind, Dense, Sinks, Sliding
+from transpect.cache.kinds import DENSE, CacheKind, Dense, Sinks, Sliding, chosen
 from transpect.cache.memory import SegmentMemory, check_memory
 from transpect.cache.sinks import SinksCache
 from transpect.cache.sliding import SlidingCache
 from transpect.cache.sums import SumsCache
 
 __all__ = [
+    "DENSE",
     "CacheKind",
     "Dense",
     "DenseCache",
@@ -18,4 +19,5 @@ __all__ = [
     "SlidingCache",
     "SumsCache",
     "check_memory",
+    "chosen",
 ]

@@ -35,9 +35,10 @@ class CacheKind(Variant):
         """How many tokens a row may become; None is without end."""
         return config.context_length
 
-    def piece(self, config: ModelConfig, longest: int) -> int | None:
-        """How many columns of prompts, the longest of so many tokens, may be read at once; None is all."""
-        return None
+    def piece(self, config: ModelConfig, longest: int, asked: int | None) -> int | None:
+        """How many columns of prompts, the longest of so many tokens, are read at once, where a caller asks for so
+        many; None is all."""
+        return asked
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class Dense(CacheKind, kind="dense"):
 
     def build(self, config: ModelConfig) -> Cache:
         return SumsCache() if config.last.keeps_sums else DenseCache()
+
+
+DENSE = Dense()
+"""What is there where nobody asks."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,8 @@ class Sliding(CacheKind, kind="sliding"):
     def room(self, config: ModelConfig) -> int | None:
         return None
 
-    def piece(self, config: ModelConfig, longest: int) -> int | None:
-        return config.context_length
+    def piece(self, config: ModelConfig, longest: int, asked: int | None) -> int | None:
+        return asked or config.context_length
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,8 @@ class Sinks(CacheKind, kind="sinks"):
     def room(self, config: ModelConfig) -> int | None:
         return None
 
-    def piece(self, config: ModelConfig, longest: int) -> int | None:
-        return 1 if longest > self.n_sinks + self.limit(config) + 1 else None
+    def piece(self, config: ModelConfig, longest: int, asked: int | None) -> int | None:
+        return 1 if longest > self.n_sinks + self.limit(config) + 1 else asked
 
     def limit(self, config: ModelConfig) -> int:
         """M."""
@@ -125,7 +130,7 @@ def chosen(cache: CacheKind | None, memory: int | None) -> CacheKind:
         ConfigError: both are given.
     """
     if memory is None:
-        return Dense() if cache is None else cache
+        return DENSE if cache is None else cache
     if cache is not None:
         raise ConfigError(
             "a memory is a kind of cache, so there can't be another", value=f"memory={memory}, cache={cache.kind}"

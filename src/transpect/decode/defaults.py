@@ -135,6 +135,8 @@ class Defaults:
                     remedy="Shorten it, or pass max_new_tokens.",
                 )
             asked["max_new_tokens"] = self.max_length - prompt_length
+        if "max_new_tokens" not in changes:
+            asked.setdefault("overflow", "stop")  # nobody asked for so many
         limit = asked.get("max_new_tokens")
         if "min_new_tokens" not in asked and isinstance(limit, int) and 0 <= limit < self.params.min_new_tokens:
             asked["min_new_tokens"] = limit  # who wants fewer tokens than the checkpoint's minimum gets them

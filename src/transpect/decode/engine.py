@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence, Set
 from dataclasses import replace
 
-from transpect.base.checks import at_least
-from transpect.base.errors import ContextLengthError, GenerationError
-from transpect.cache import check_memory
+from transpect.base.errors import ConfigError, ContextLengthError, GenerationError
+from transpect.cache import DENSE, CacheKind, Sinks, chosen
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_vocabulary, check_writes
 from transpect.decode.constraints import matching
 from transpect.decode.events import Events
 from transpect.decode.guidance import Guided, without
+from transpect.decode.params import GenerationParams
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.row import Row
 from transpect.decode.sampling import check_minimum
 from transpect.decode.stepper import Stepper, Steps
+from transpect.decode.strategies import Strategy
 from transpect.decode.trace import FREE, Constraint
 from transpect.text.tokenizer import Tokenizer
 
@@ -34,10 +35,17 @@ def generate(
     batch_size: int = 32,
     prefill_chunk: int | None = None,
     memory: int | None = None,
+    cache: CacheKind | None = None,
 ) -> list[Result]:
     """As `stream`, all at once: the outputs in the order of the requests, and those of one request in theirs."""
     events = stream(
-        model, requests, tokenizer=tokenizer, batch_size=batch_size, prefill_chunk=prefill_chunk, memory=memory
+        model,
+        requests,
+        tokenizer=tokenizer,
+        batch_size=batch_size,
+        prefill_chunk=prefill_chunk,
+        memory=memory,
+        cache=cache,
     )
     return collect(events)
 
@@ -50,12 +58,13 @@ def stream(
     batch_size: int = 32,
     prefill_chunk: int | None = None,
     memory: int | None = None,
+    cache: CacheKind | None = None,
 ) -> Events:
     """Decode requests and give out each token as soon as it is chosen. Closing the iterator cancels the rest, and its
     `Events.cancel` one request.
 
-    All requests are checked before the first is begun. A ``max_new_tokens`` beyond what the context has room for is cut
-    to it; the output then ends with ``length``. The prompt of a prefix language model is its prefix.
+    All requests are checked before the first is begun. What becomes of a ``max_new_tokens`` beyond what the context has
+    room for is said by ``overflow`` (`GenerationParams`). The prompt of a prefix language model is its prefix.
 
     Args:
         model: a decoder or an encoder–decoder. It is left in the mode that it is in.
@@ -64,22 +73,23 @@ def stream(
         batch_size: how many requests are decoded at a time.
         prefill_chunk: see `Stepper`.
         memory: likewise. With it, prompt and output may be longer than the context.
+        cache: likewise. What goes on beyond the context does so whatever ``overflow`` says.
 
     Raises:
-        ConfigError: a memory for a model that can't go on with one.
+        ConfigError: a cache, or ``overflow="sinks"``, for a model that can't be served by it.
         GenerationError: a model that can't write, an empty prompt, a source where there should be none or none where
             there should be one, ids outside the vocabulary, stop strings or a constraint without a tokenizer,
             ``min_new_tokens`` where every token ends the output, a constraint that the vocabulary can't write.
-        ContextLengthError: a prompt or a source that is longer than the context, or leaves no room for a token.
+        ContextLengthError: a prompt or a source that is longer than the context, or leaves no room for a token, or,
+            where ``overflow`` is ``error``, for ``max_new_tokens``.
     """
     for name, value in (("batch_size", batch_size), ("prefill_chunk", prefill_chunk)):
         if value is not None and value < 1:
             raise GenerationError(f"{name} must be at least 1", value=value, remedy="Leave it out for the default.")
     check_writes(model.config)
-    if memory is not None:
-        check_memory(model.config)
-        at_least("memory", memory, 0)
-    fitted = [fit(model.config, request.seeded(), endless=memory is not None) for request in requests]
+    kind = chosen(cache, memory)
+    kind.check(model.config)
+    fitted = [fit(model.config, request.seeded(), kind) for request in requests]
     cancelled = set[int]()
     rows = [
         Row(
@@ -91,7 +101,7 @@ def stream(
         )
         for index, request in enumerate(fitted)
     ]
-    return Events(_stream(model, rows, batch_size, prefill_chunk, memory, cancelled), cancelled)
+    return Events(_stream(model, rows, batch_size, prefill_chunk, kind, cancelled), cancelled)
 
 
 def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
@@ -104,14 +114,17 @@ def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
     return rows[0].params.strategy.decode(steps, rows)
 
 
-def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Request:
-    """The request with no more new tokens than the context has room for; all of it is checked. ``endless``: the model
-    goes on beyond its context.
+def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Request:
+    """The request with no more new tokens than there is room for with a cache of this kind; all of it is checked.
 
     Raises:
-        GenerationError, ContextLengthError: as `stream`.
+        ConfigError, GenerationError, ContextLengthError: as `stream`.
     """
-    limit, params = config.context_length, request.params
+    params = request.params
+    kind = _remembering(params, kind)
+    kind.check(config)
+    room = kind.room(config)
+    limit = config.context_length if room is None else room
     if (request.source is None) != (config.encoder is None):
         raise GenerationError(
             "a request has a source exactly where the model has an encoder",
@@ -124,7 +137,7 @@ def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Requ
             continue
         if len(ids) == 0:
             raise GenerationError(f"a {name} needs at least one token", remedy="Begin it with the model's BOS or EOS.")
-        if len(ids) > limit and not endless:
+        if len(ids) > limit and (room is not None or name == "source"):
             raise ContextLengthError(
                 f"the {name} must fit the model's context of {limit} tokens",
                 value=f"{len(ids)} tokens",
@@ -133,18 +146,25 @@ def fit(config: ModelConfig, request: Request, *, endless: bool = False) -> Requ
         check_vocabulary(name, ids, config.vocab_size)
     check_minimum(params, config.vocab_size)
     params.strategy.check(params, config)
-    if endless:
+    if room is None:
         return request
-    room = limit - max(len(own.prompt) for own in (request, *without([request])))
-    if params.max_new_tokens and not room:
+    left = limit - max(len(own.prompt) for own in (request, *without([request])))
+    if params.max_new_tokens and not left:
         raise ContextLengthError(
             f"the prompt fills the model's context of {limit} tokens and leaves no room for new ones",
-            value=f"{limit - room} tokens",
+            value=f"{limit - left} tokens",
             remedy="Shorten it, or use a model with a longer context.",
         )
-    if params.max_new_tokens <= room:
+    if params.max_new_tokens <= left:
         return request
-    cut = replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
+    if params.overflow == "error":
+        raise ContextLengthError(
+            f"prompt and new tokens must fit the model's context of {limit} tokens together",
+            value=f"{limit - left} and max_new_tokens={params.max_new_tokens}",
+            remedy=f"Ask for at most {left}, shorten the prompt, or say what is to be done: overflow=stop ends the "
+            "output where the context ends; overflow=sinks, or a memory, goes on with the last tokens in sight.",
+        )
+    cut = replace(params, max_new_tokens=left, min_new_tokens=min(params.min_new_tokens, left))
     return replace(request, params=cut)
 
 
@@ -169,21 +189,34 @@ def _constraint(config: ModelConfig, request: Request, tokenizer: Tokenizer | No
     return found
 
 
+def _remembering(params: GenerationParams, kind: CacheKind) -> CacheKind:
+    """The cache of a request, where others have one of this kind."""
+    if params.overflow != "sinks":
+        return kind
+    if kind != DENSE:
+        raise ConfigError(
+            "overflow=sinks has a cache of its own",
+            value=f"cache {kind.kind}",
+            remedy="Leave one of them out; cache=Sinks(n_sinks, memory) says how much is kept.",
+        )
+    return Sinks()
+
+
 def _stream(
     model: Transformer,
     rows: list[Row],
     batch_size: int,
     prefill_chunk: int | None,
-    memory: int | None,
+    kind: CacheKind,
     cancelled: Set[int],
 ) -> Generator[Event, None, None]:
-    for event in _all(model, rows, batch_size, prefill_chunk, memory):
+    for event in _all(model, rows, batch_size, prefill_chunk, kind):
         if event.request not in cancelled:
             yield event
 
 
 def _all(
-    model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None, memory: int | None
+    model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None, kind: CacheKind
 ) -> Iterator[Event]:
     for row in rows:
         if not row.params.max_new_tokens:
@@ -200,19 +233,19 @@ def _all(
             horizons=[len(own.prompt) + own.params.max_new_tokens for own in (*requests, *others)],
             sources=[own.source or () for own in (*requests, *others)] if model.config.encoder else None,
             prefill_chunk=prefill_chunk,
-            memory=memory,
+            cache=_remembering(batch[0].params, kind),
         )
         yield from decode(Guided(steps, [own.params.guidance_scale for own in requests]) if others else steps, batch)
 
 
 def _batches(rows: Sequence[Row], batch_size: int) -> Iterator[list[Row]]:
-    """Rows of one strategy together, with guidance or without, of which each batch takes at most ``batch_size`` rows of
-    the model, or one request."""
-    for strategy, guided in dict.fromkeys((row.params.strategy, row.params.guided) for row in rows):
+    """Rows of one strategy and cache together, with guidance or without, of which each batch takes at most
+    ``batch_size`` rows of the model, or one request."""
+    for strategy, guided, sinks in dict.fromkeys(map(_sort, rows)):
         batch: list[Row] = []
         taken = 0
         for row in rows:
-            if (row.params.strategy, row.params.guided) != (strategy, guided):
+            if _sort(row) != (strategy, guided, sinks):
                 continue
             for own in strategy.spread(row):
                 width = strategy.width(row.params) * (2 if guided else 1)
@@ -223,3 +256,8 @@ def _batches(rows: Sequence[Row], batch_size: int) -> Iterator[list[Row]]:
                 taken += width
         if batch:
             yield batch
+
+
+def _sort(row: Row) -> tuple[Strategy, bool, bool]:
+    """What rows of one batch have in common."""
+    return row.params.strategy, row.params.guided, row.params.overflow == "sinks"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import GenerationError
@@ -13,6 +13,9 @@ from transpect.decode.filters.options import FilterParams, is_number, is_whole, 
 from transpect.decode.strategies import OPTIONS, Sample, Strategy, asked_for
 
 _ALIASES = {"num_return_sequences": "n"}
+
+Overflow = Literal["error", "stop", "sinks"]
+"""What becomes of tokens that the context has no room for."""
 
 SEEDS = (-(2**63), 2**64)
 """Seeds are whole numbers from the first to below the second."""
@@ -26,7 +29,7 @@ class GenerationParams(FilterParams):
     ``top_p=0`` all mean the best token alone; filters are off at ``temperature=1``, ``top_k=None``, ``top_p=1``.
 
     Attributes:
-        max_new_tokens: how many tokens to write at most; fewer where the context ends before.
+        max_new_tokens: how many tokens to write at most.
         min_new_tokens: how many tokens to write before one of ``eos_ids`` may be chosen; stop strings do not wait.
         temperature: divides the logits; 0 is greedy.
         top_k: choose among the k most probable tokens; None is off. Of equal ones the lower ids are kept.
@@ -36,6 +39,9 @@ class GenerationParams(FilterParams):
         eos_ids: tokens that end the output; one, several, or None for none.
         ignore_eos: let these tokens pass as ordinary ones.
         banned: tokens that are never chosen; one, several, or None for none.
+        overflow: what is done where prompt and ``max_new_tokens`` do not fit the model's context together: ``error``
+            refuses the request; ``stop`` writes as many as fit, and ends with ``length``; ``sinks`` goes on with the
+            first tokens and the last ones (`transpect.cache.Sinks`).
         n: how many outputs to write.
         strategy: how tokens are found.
         guidance_scale: how strongly prompt or source lead, against what the model writes with `Request.negative` in
@@ -57,6 +63,7 @@ class GenerationParams(FilterParams):
     eos_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     banned: tuple[int, ...] = ()
+    overflow: Overflow = "error"
     n: int = 1
     strategy: Strategy = field(default_factory=Sample)
     guidance_scale: float = 1.0
@@ -123,6 +130,12 @@ class GenerationParams(FilterParams):
         for name in ("eos_ids", "banned"):
             for token in getattr(self, name):
                 _whole(f"each of {name}", token, "Pass ids of the vocabulary.")
+        _check(
+            self.overflow in get_args(Overflow),
+            f"overflow must be one of {', '.join(get_args(Overflow))}",
+            self.overflow,
+            "error refuses what does not fit the context, stop ends there, sinks goes on with fewer tokens in sight.",
+        )
         self.check_filters()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from transpect.decode.alternatives import Top
@@ -22,14 +23,14 @@ class Request:
     Attributes:
         prompt: ids that the decoder begins with, at least one; nothing is added to them. For an encoder–decoder this
             is its start token and whatever the answer is to begin with.
-        params: how.
+        params: how; those that nobody states write what fits the context.
         source: ids that the encoder of an encoder–decoder reads.
         negative: what guidance leads away from (see `GenerationParams.guidance_scale`): ids in the place of the prompt,
             or of an encoder–decoder's source; None is its last token alone.
     """
 
     prompt: Sequence[int]
-    params: GenerationParams = field(default_factory=GenerationParams)
+    params: GenerationParams = field(default_factory=partial(GenerationParams, overflow="stop"))
     source: Sequence[int] | None = None
     negative: Sequence[int] | None = None
 

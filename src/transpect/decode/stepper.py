@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError
-from transpect.cache import DenseCache, SlidingCache, SumsCache, check_memory
-from transpect.core import NO_SOURCE, StackConfig, Tags, Transformer
+from transpect.cache import CacheKind, SlidingCache, SumsCache, chosen
+from transpect.core import NO_SOURCE, Cache, Tags, Transformer
 from transpect.decode.batching import batched, check_writes, evaluating
 
 COMPACT_EVERY = 16
@@ -91,8 +91,7 @@ class ReadsAhead(Steps, Protocol):
 
 
 class Stepper:
-    """A Transformer with a cache: of keys and values of all tokens or of the last ones, or of sums over them where its
-    self-attention needs no more.
+    """A Transformer with a cache.
 
     Args:
         model: a decoder or an encoder–decoder with a language-model head. Its training mode is left as it is.
@@ -103,10 +102,11 @@ class Stepper:
             prefix that sees itself both ways is always one piece. Pieces are counted from the end.
         memory: see only so many tokens before each piece, and before each new token; None is all. With a memory None
             reads prompts in pieces of the model's context.
+        cache: what is remembered; None is `Dense`, or with a memory `Sliding`.
 
     Raises:
         GenerationError: the model can't write text, or can't write it from left to right.
-        ConfigError: a memory for a model that can't go on with one (see `check_memory`).
+        ConfigError: a cache that the model can't be served by (e.g. a memory, see `check_memory`).
     """
 
     def __init__(
@@ -118,17 +118,18 @@ class Stepper:
         sources: Sequence[Sequence[int]] | None = None,
         prefill_chunk: int | None = None,
         memory: int | None = None,
+        cache: CacheKind | None = None,
     ) -> None:
         check_writes(model.config)
-        if memory is not None:
-            check_memory(model.config)
-            prefill_chunk = prefill_chunk or model.config.context_length
         assert all(prompts), "a prompt has at least one token"
+        kind = chosen(cache, memory)
+        kind.check(model.config)
         self.model, self.vocab_size, self.device = model, model.config.vocab_size, model.token.weight.device
-        self._prompts, self._sources, self._chunk = prompts, sources, prefill_chunk
+        self._prompts, self._sources = prompts, sources
+        self._chunk = kind.piece(model.config, max(map(len, prompts)), prefill_chunk)
         self._prefix = model.config.last.looks_ahead(prefix=True)
         self._horizon = torch.tensor(horizons, device=self.device)
-        self._cache = _cache(model.config.last, memory)
+        self._cache: Cache = kind.build(model.config)
         self._source = NO_SOURCE
         self._read = _NOTHING
         self._forgotten = 0
@@ -283,9 +284,3 @@ class _Read:
 
 _NO_TAGS = Tags.dense(0, 0)
 _NOTHING = _Read(torch.empty(0, 0, 0), torch.empty(0, 0, dtype=torch.int64))
-
-
-def _cache(stack: StackConfig, memory: int | None) -> DenseCache | SlidingCache | SumsCache:
-    if memory is not None:
-        return SlidingCache(memory)
-    return SumsCache() if stack.keeps_sums else DenseCache()
