@@ -86,6 +86,11 @@ def tokens(rows: int, length: int, seed: int = 0) -> Tensor:
     return torch.randint(0, VOCAB, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
+def left(lengths: list[int], width: int) -> Tags:
+    """Of rows that are padded on the left."""
+    return Tags.padded(torch.arange(width) >= width - torch.tensor(lengths)[:, None])
+
+
 @dataclass
 class Batch:
     """``cache`` and what it should hold: of each row the ids and their positions."""
@@ -161,4 +166,4 @@ def as_cache(model: Transformer) -> Callable[[Tensor, Tags, Any], Tensor]:
 @pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
     """`build`, `tokens`, `Batch`, `as_cache` and the `POSITIONS`, for the files of this folder."""
-    return SimpleNamespace(build=build, tokens=tokens, Batch=Batch, as_cache=as_cache, POSITIONS=POSITIONS)
+    return SimpleNamespace(build=build, tokens=tokens, left=left, Batch=Batch, as_cache=as_cache, POSITIONS=POSITIONS)

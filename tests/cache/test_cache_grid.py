@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from transpect.base.errors import ConfigError, MaskError
-from transpect.cache import DenseCache, SegmentMemory, SlidingCache, SumsCache
+from transpect.cache import DenseCache, SegmentMemory, SlidingCache, StaticCache, SumsCache
 from transpect.core import NO_CACHE
 
 TOLERANCE = 1e-10  # float64
@@ -41,6 +41,7 @@ class Kind:
 
 KINDS = {
     "dense": Kind(DenseCache),
+    "static": Kind(lambda: StaticCache(40)),
     "sliding": Kind(lambda: SlidingCache(100), refuses=("forget",)),
     "sums": Kind(
         SumsCache, ("none", "sinusoidal", "learned", "rope"), refuses=("crop", "forget", "forget-end"), sums=True
@@ -164,7 +165,7 @@ def test_forget(batch: Any, kind: str, tools: Any) -> None:
 
 
 @pytest.mark.parametrize("positions", DISTANCES)
-@pytest.mark.parametrize("kind", ["dense"])
+@pytest.mark.parametrize("kind", ["dense", "static"])
 @torch.no_grad()
 def test_forget_inside(kind: str, positions: str, tools: Any) -> None:
     """In one layer, where the keys of later tokens do not know of those that go."""
@@ -191,7 +192,7 @@ def test_an_empty_one_can_do_everything(kind: str) -> None:
 
 
 @pytest.mark.parametrize("keep", [torch.ones(3, 9), torch.ones(3, 5, dtype=torch.bool), torch.ones(2, 6) > 0], ids=str)
-@pytest.mark.parametrize("kind", ["dense", "sliding"])
+@pytest.mark.parametrize("kind", ["dense", "static", "sliding"])
 @torch.no_grad()
 def test_a_mask_of_another_shape_is_refused(kind: str, keep: torch.Tensor, tools: Any) -> None:
     model, cache = tools.build(), KINDS[kind].make()

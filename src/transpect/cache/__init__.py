@@ -5,6 +5,7 @@ from transpect.cache.kinds import DENSE, CacheKind, Dense, Sinks, Sliding, chose
 from transpect.cache.memory import SegmentMemory, check_memory
 from transpect.cache.sinks import SinksCache
 from transpect.cache.sliding import SlidingCache
+from transpect.cache.static import StaticCache
 from transpect.cache.sums import SumsCache
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "SinksCache",
     "Sliding",
     "SlidingCache",
+    "StaticCache",
     "SumsCache",
     "check_memory",
     "chosen",

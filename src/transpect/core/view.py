@@ -6,7 +6,6 @@ Axes: B batch, T query, S key, H heads, t and s the queries and keys of a tile.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -85,9 +84,14 @@ class View:
             self._tiles[name] = (columns, tile)  # an id is the name of a tensor only while that lives
         return self._tiles[name][1]
 
-    @cached_property
+    # properties are made by `once`, since `functools.cached_property` holds a lock, which no graph can be made of
+
+    @property
     def apart(self) -> tuple[Visibility, Tags, Tags]:
         """The rule and the tags from which parts are computed: rows that are known to be alike are one."""
+        return self.once("apart", self._apart)
+
+    def _apart(self) -> tuple[Visibility, Tags, Tags]:
         query, key = self.query, self.key
         known = query.start is not None and key.start is not None and len(key.position) > 0
         if not known or (self.rule.reads_length and bool((key.horizon != key.horizon[:1]).any())):
@@ -95,20 +99,20 @@ class View:
         first = torch.zeros(1, dtype=torch.int64, device=key.position.device)
         return self.rule.plain(), query.rows(first), key.rows(first)
 
-    @cached_property
+    @property
     def mask(self) -> Tensor:
         """[B, 1, T, S] bool, True where visible."""
-        return self.rule.mask(self.query, self.key)[:, None]
+        return self.once("mask", lambda: self.rule.mask(self.query, self.key)[:, None])
 
-    @cached_property
+    @property
     def blind(self) -> Tensor:
         """[B, 1, T, 1] bool: the query sees no key."""
-        return ~self.mask.any(-1, keepdim=True)
+        return self.once("blind", lambda: ~self.mask.any(-1, keepdim=True))
 
-    @cached_property
+    @property
     def opened(self) -> Tensor:
         """The mask with rows that see nothing opened, so that a softmax over them is finite; see `blind`."""
-        return self.mask | self.blind
+        return self.once("opened", lambda: self.mask | self.blind)
 
     def biased(self, bias: Tensor) -> Tensor:
         """``bias`` [B|1, H, T, S] with −inf where hidden (rows that see nothing are left open); made once a bias."""
