@@ -189,7 +189,7 @@ def test_guidance_goes_along(tools: Any) -> None:
 def test_the_context_ends_an_output(tools: Any) -> None:
     """Nothing is read beyond the last position, drafts included."""
     model = tools.model(tools.Case("learned"), context_length=9)
-    requests = [Request([1, 2] * half, GenerationParams(50)) for half in (1, 3, 4)]
+    requests = [Request([1, 2] * half, GenerationParams(50, overflow="stop")) for half in (1, 3, 4)]
     expected = generate(model, requests)
     for strategy in (
         PromptLookup(),

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError
-from transpect.cache import CacheKind, SlidingCache, SumsCache, chosen
+from transpect.cache import CacheKind, SinksCache, SlidingCache, SumsCache, chosen
 from transpect.core import NO_SOURCE, Cache, Tags, Transformer
 from transpect.decode.batching import batched, check_writes, evaluating
 
@@ -210,12 +210,12 @@ class Stepper:
             self._cache = before
             self._hidden(tokens, self._following(tokens, kept))
 
-    def _takes_back(self) -> DenseCache | SumsCache:
-        if isinstance(self._cache, SlidingCache):
+    def _takes_back(self) -> Cache:
+        if isinstance(self._cache, SlidingCache | SinksCache):
             raise ConfigError(
                 "a memory of the last tokens can't take tokens back: it has let go of earlier ones for them",
                 value=f"memory={self._cache.limit}",
-                remedy="Leave out the memory, or what drafts tokens.",
+                remedy="Leave out the memory or the sinks, or what drafts tokens.",
             )
         return self._cache
 
