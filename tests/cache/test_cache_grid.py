@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from transpect.base.errors import ConfigError, MaskError
-from transpect.cache import DenseCache, SegmentMemory, SlidingCache, StaticCache, SumsCache
+from transpect.cache import DenseCache, Int8Cache, SegmentMemory, SlidingCache, StaticCache, SumsCache
 from transpect.core import NO_CACHE
 
 TOLERANCE = 1e-10  # float64
@@ -42,6 +42,7 @@ class Kind:
 KINDS = {
     "dense": Kind(DenseCache),
     "static": Kind(lambda: StaticCache(40)),
+    "int8": Kind(lambda: Int8Cache(2), fresh=lambda: Int8Cache(2)),
     "sliding": Kind(lambda: SlidingCache(100), refuses=("forget",)),
     "sums": Kind(
         SumsCache, ("none", "sinusoidal", "learned", "rope"), refuses=("crop", "forget", "forget-end"), sums=True
@@ -165,7 +166,7 @@ def test_forget(batch: Any, kind: str, tools: Any) -> None:
 
 
 @pytest.mark.parametrize("positions", DISTANCES)
-@pytest.mark.parametrize("kind", ["dense", "static"])
+@pytest.mark.parametrize("kind", ["dense", "static", "int8"])
 @torch.no_grad()
 def test_forget_inside(kind: str, positions: str, tools: Any) -> None:
     """In one layer, where the keys of later tokens do not know of those that go."""

@@ -1,7 +1,8 @@
 """What a model remembers between passes, outside the model."""
 
 from transpect.cache.dense import DenseCache
-from transpect.cache.kinds import DENSE, CacheKind, Dense, Sinks, Sliding, chosen
+from transpect.cache.int8 import Int8Cache
+from transpect.cache.kinds import DENSE, CacheKind, Dense, Int8, Sinks, Sliding, Static, chosen
 from transpect.cache.memory import SegmentMemory, check_memory
 from transpect.cache.sinks import SinksCache
 from transpect.cache.sliding import SlidingCache
@@ -13,11 +14,14 @@ __all__ = [
     "CacheKind",
     "Dense",
     "DenseCache",
+    "Int8",
+    "Int8Cache",
     "SegmentMemory",
     "Sinks",
     "SinksCache",
     "Sliding",
     "SlidingCache",
+    "Static",
     "StaticCache",
     "SumsCache",
     "check_memory",

@@ -8,9 +8,11 @@ from transpect.base.checks import within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.cache.dense import DenseCache
+from transpect.cache.int8 import Int8Cache, check_group
 from transpect.cache.memory import check_memory
 from transpect.cache.sinks import SinksCache
 from transpect.cache.sliding import SlidingCache
+from transpect.cache.static import StaticCache
 from transpect.cache.sums import SumsCache
 from transpect.core.config import ModelConfig
 from transpect.core.context import Cache
@@ -47,6 +49,47 @@ class Dense(CacheKind, kind="dense"):
 
     def build(self, config: ModelConfig) -> Cache:
         return SumsCache() if config.last.keeps_sums else DenseCache()
+
+
+@dataclass(frozen=True)
+class Static(CacheKind, kind="static"):
+    """All keys and values in buffers of one length (`StaticCache`).
+
+    Attributes:
+        length: how many columns there is room for, prompt and new tokens together.
+    """
+
+    length: int
+
+    def __post_init__(self) -> None:
+        within("length", self.length)
+
+    def build(self, config: ModelConfig) -> Cache:
+        return StaticCache(self.length)
+
+    def room(self, config: ModelConfig) -> int | None:
+        return min(self.length, config.context_length)
+
+
+@dataclass(frozen=True)
+class Int8(CacheKind, kind="int8"):
+    """All keys and values in eight bits a number (`Int8Cache`).
+
+    Attributes:
+        group: how many numbers of a head share a scale.
+    """
+
+    group: int = 16
+
+    def __post_init__(self) -> None:
+        within("group", self.group)
+
+    def check(self, config: ModelConfig) -> None:
+        for stack in config.last.kinds:
+            check_group(self.group, stack.attention.width(config.d_model))
+
+    def build(self, config: ModelConfig) -> Cache:
+        return Int8Cache(self.group)
 
 
 DENSE = Dense()
