@@ -79,6 +79,7 @@ def complete_file(lm: LanguageModel, prompts: str, out: str, settings: Settings)
 
 
 def _request(lm: LanguageModel, line: Asked, settings: Settings, file: str) -> Request:
+    from transpect.cache import chosen
     from transpect.decode.engine import fit
 
     try:
@@ -87,7 +88,7 @@ def _request(lm: LanguageModel, line: Asked, settings: Settings, file: str) -> R
             prompt = lm.chat_prompt(prompt)
         assert prompt is not None
         (request,) = lm.requests([prompt], **{**settings.params, **line.params})
-        return fit(lm.model.config, request, endless=settings.memory is not None)
+        return fit(lm.model.config, request, chosen(None, settings.memory))
     except TranspectError as error:
         error.file, error.line = error.file or file, error.line or line.line
         raise

@@ -88,6 +88,7 @@ _ONE: Final[Mapping[str, Spelling]] = {
     "max_new_tokens": WHOLE,
     "min_new_tokens": WHOLE,
     "min_length": WHOLE,
+    "overflow": one_of(["error", "stop", "sinks"]),
     "ignore_eos": TRUTH,
     "exponential_decay_length_penalty": or_none(START_AND_FACTOR),
     # how random

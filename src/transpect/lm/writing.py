@@ -9,6 +9,7 @@ from typing import Any, cast, overload
 from transpect import interop
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import GenerationError
+from transpect.cache import CacheKind
 from transpect.core import Transformer
 from transpect.decode import Events, Prompts, Request, Result
 from transpect.decode import generate as generate_results
@@ -43,9 +44,9 @@ class Writing(Parts):
             prompts: one, or a list.
             batch_size: how many are decoded at a time.
             memory: see only so many tokens back, and go on beyond the model's context (see `Stepper`).
-            params: see `GenerationParams`. ``seed`` may be a list with one for each prompt; ``negative_prompt``, a text
-                or ids, is what ``guidance_scale`` leads away from; ``draft`` may be a model, a `LanguageModel` or the
-                name of one.
+            params: see `GenerationParams`, and ``cache``, a `transpect.cache.CacheKind`. ``seed`` may be a list with
+                one for each prompt; ``negative_prompt``, a text or ids, is what ``guidance_scale`` leads away from;
+                ``draft`` may be a model, a `LanguageModel` or the name of one.
 
         Returns:
             the new text alone: of one prompt as a string, of a list as a list. Of one prompt with ``n`` (also called
@@ -60,11 +61,19 @@ class Writing(Parts):
         return texts[0] if is_single(prompts) and not several else texts
 
     def complete(
-        self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, memory: int | None = None, **params: Any
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        batch_size: int = 32,
+        memory: int | None = None,
+        cache: CacheKind | None = None,
+        **params: Any,
     ) -> list[Result]:
         """As `generate`, always a list, with ids, log-probabilities, the reason of the end and the seed of each."""
         requests = self.requests(prompts, **params)
-        return generate_results(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory)
+        return generate_results(
+            self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory, cache=cache
+        )
 
     def translate(
         self,
@@ -110,11 +119,19 @@ class Writing(Parts):
         return (event.text for event in self.events([prompt], **params) if event.text)
 
     def events(
-        self, prompts: Prompt | Sequence[Prompt], *, batch_size: int = 32, memory: int | None = None, **params: Any
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        batch_size: int = 32,
+        memory: int | None = None,
+        cache: CacheKind | None = None,
+        **params: Any,
     ) -> Events:
         """Each token of each prompt as soon as it is chosen; `Events.cancel` ends one of them."""
         requests = self.requests(prompts, **params)
-        return stream_events(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory)
+        return stream_events(
+            self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory, cache=cache
+        )
 
     def requests(
         self, prompts: Prompt | Sequence[Prompt], *, around: Prompts | None = None, **params: Any

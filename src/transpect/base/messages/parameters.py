@@ -17,6 +17,12 @@ ROWS: dict[str, Row] = {
         "en": "How long prompt and output are together before it may end.",
         "zh": "提示与输出合计至少多长才可以结束。",
     },
+    "cli.param.overflow": {
+        "en": "What is done where prompt and --max-new-tokens exceed the context: error (default), stop ends there, "
+        "sinks goes on with the first tokens and the last ones in sight.",
+        "zh": "提示与 --max-new-tokens 合计超出上下文时怎么办：error 报错（默认），stop 到此为止，"
+        "sinks 只看最前与最近的词元继续写。",
+    },
     "cli.param.stop": {
         "en": "End before this text; can be given more than once.",
         "zh": "遇到这段文本即停止，不输出它；可多次给出。",
