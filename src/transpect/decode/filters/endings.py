@@ -32,8 +32,8 @@ class Endings:
     def completed(self, trace: Trace) -> dict[int, float]:
         """The tokens that would complete a sequence, and the sum of what they weigh."""
         found: dict[int, float] = {}
-        for length, befores in self._after.items():
-            for last, weight in befores.get(tail(trace, length), {}).items():
+        for length, lasts in self._after.items():
+            for last, weight in lasts.get(tail(trace, length), {}).items():
                 found[last] = found.get(last, 0.0) + weight
         return found
 
