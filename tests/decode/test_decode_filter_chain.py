@@ -144,6 +144,7 @@ def test_greedy_rows_sort_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sort", "topk", "argsort", "softmax", "log_softmax"):
         monkeypatch.setattr(Tensor, name, None)
     assert sampler(rows).choose(logits, [trace for _, trace in rows]).token.tolist() == expected.tolist()
+    assert filtered(rows, logits).argmax(-1).tolist() == expected.tolist()
 
 
 def test_rows_may_be_repeated_with_longer_pasts() -> None:

@@ -83,7 +83,7 @@ def min_p(logits: Tensor, p: Tensor) -> Tensor:
     """
     best = logits.amax(-1, keepdim=True)
     ratio = (logits - best).to(torch.float64).exp()  # [B, V]
-    return _keep(logits, (ratio >= _reached(p)) | (logits == best))
+    return _keep(logits, ratio >= _reached(p))
 
 
 def typical_p(logits: Tensor, mass: Tensor) -> Tensor:
