@@ -255,7 +255,7 @@ def test_a_token_that_ends_the_output_is_no_text_of_it() -> None:
         (lambda: Regex("a\\"), "after its last backslash"),
         (lambda: Regex(3), "regex must be a pattern"),
         (lambda: JsonSchema("{"), "json_schema must be JSON"),
-        (lambda: JsonSchema({"type": "strin"}), "Invalid type: strin"),
+        (lambda: JsonSchema({"type": "text"}), "Invalid type: text"),
         (lambda: JsonSchema({"not": {}}), "Unimplemented keys"),
         (lambda: JsonSchema({"minimum": 3, "maximum": 1, "type": "integer"}), "Unsatisfiable schema"),
         (lambda: JsonSchema(False), "json_schema must be an object that allows something"),

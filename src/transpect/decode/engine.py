@@ -1,8 +1,9 @@
 """Requests in, tokens out: one way for decoders and encoder–decoders, one prompt and many.
 
 Requests are decoded in batches, each row with its own parameters; a row that has ended leaves its batch at once. What a
-request gets depends on its own prompt, parameters and seed, and on nothing else in the batch (up to the rounding of the
-matrix products, whose order of sums may change with the number of rows).
+request gets depends on its own prompt, parameters and seed, and on nothing else in the batch, nor on a break after
+which it is taken up again (up to the rounding of the matrix products, whose order of sums may change with the number of
+rows).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from transpect.decode.events import Events
 from transpect.decode.guidance import Guided, without
 from transpect.decode.params import GenerationParams
 from transpect.decode.request import Event, Request, Result, collect
+from transpect.decode.resuming import check_resumes
 from transpect.decode.row import Row
 from transpect.decode.sampling import check_minimum
 from transpect.decode.stepper import Stepper, Steps
@@ -145,6 +147,7 @@ def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Reque
             )
         check_vocabulary(name, ids, config.vocab_size)
     check_minimum(params, config.vocab_size)
+    check_resumes(request, config, endless=endless)
     params.strategy.check(params, config)
     if room is None:
         return request
@@ -185,7 +188,13 @@ def _constraint(config: ModelConfig, request: Request, tokenizer: Tokenizer | No
         ends=params.ends,
         banned=params.banned,
     )
-    found.mask(())
+    written = tuple(request.written)
+    if found.mask(written) is None and not found.complete(written):
+        raise GenerationError(
+            f"what was written before must be the beginning of a text of its {params.constraint.option}",
+            value=written,
+            remedy="Pass the parameters that it was written with.",
+        )
     return found
 
 
@@ -229,7 +238,7 @@ def _all(
         others = without(requests)
         steps = Stepper(
             model,
-            [own.prompt for own in (*requests, *others)],
+            [own.read for own in (*requests, *others)],
             horizons=[len(own.prompt) + own.params.max_new_tokens for own in (*requests, *others)],
             sources=[own.source or () for own in (*requests, *others)] if model.config.encoder else None,
             prefill_chunk=prefill_chunk,

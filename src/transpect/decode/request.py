@@ -27,12 +27,21 @@ class Request:
         source: ids that the encoder of an encoder–decoder reads.
         negative: what guidance leads away from (see `GenerationParams.guidance_scale`): ids in the place of the prompt,
             or of an encoder–decoder's source; None is its last token alone.
+        written: ids of the output that were chosen before a break. The request goes on after them with the tokens that
+            it would have had without one (see `check_resumes` for what can); they count as new tokens, and neither they
+            nor their text are given out again.
     """
 
     prompt: Sequence[int]
     params: GenerationParams = field(default_factory=partial(GenerationParams, overflow="stop"))
     source: Sequence[int] | None = None
     negative: Sequence[int] | None = None
+    written: Sequence[int] = ()
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """What the decoder reads before it chooses a token."""
+        return (*self.prompt, *self.written)
 
     def seeded(self) -> Request:
         """The same request with a seed: its own, or one from the system's randomness."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
+from transpect.base.errors import GenerationError
 from transpect.decode.alternatives import Top
 from transpect.decode.request import Event, FinishReason, Request
 from transpect.decode.sampling import around
@@ -25,7 +26,7 @@ class Row:
         cancelled: requests that nobody waits for any more; there may be more of them by and by.
 
     Raises:
-        GenerationError: stop strings without a tokenizer.
+        GenerationError: stop strings without a tokenizer, an output that has ended before.
     """
 
     def __init__(
@@ -42,9 +43,17 @@ class Row:
         self.index, self.request, self.params, self.seed = index, request, request.params, request.params.seed
         self.choice = choice
         source = None if request.source is None else tuple(request.source)
-        self.trace = Trace(tuple(request.prompt), constraint=constraint, source=source)
+        self.trace = Trace(tuple(request.prompt), tuple(request.written), constraint, source)
         self._tokenizer, self._cancelled = tokenizer, cancelled
         self._text = text_stream(tokenizer, request.prompt, request.params.stop)
+        for token in request.written:
+            self._text.push(token)
+        if request.written and (self._text.stopped or constraint.complete(self.trace.written)):
+            raise GenerationError(
+                "only an output that has not ended can go on after a break",
+                value=f"{len(request.written)} tokens written",
+                remedy="Begin it anew, without `written`.",
+            )
 
     def twin(self, choice: int, seed: int | None = None) -> Row:
         """Another output of the same request from its beginning, with the same seed or its own."""

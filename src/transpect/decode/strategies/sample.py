@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class Sample(Strategy):
     """Each token is drawn from what the filters leave; at ``temperature=0`` that is the best one. ``n`` outputs have
     the seeds seed, seed + 1, …"""
+
+    resumes: ClassVar[bool] = True
 
     def width(self, params: GenerationParams) -> int:
         """See `Strategy.width`."""
