@@ -42,19 +42,15 @@ class Job:
             self._write_spec({"made_from": wanted, "fixed": self.fixed})
 
     def rows(self) -> list[Row]:
-        """The whole lines that are there; what follows the last of them is taken off the file.
+        """The whole lines that are there; what follows the last of them is passed over.
 
         Raises:
             DataError: a line that is no JSON object.
         """
         if not self.out.exists():
             return []
-        data = self.out.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            os.truncate(self.out, len(whole))
         found: list[Row] = []
-        for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+        for number, line in enumerate(self.out.read_bytes().split(b"\n")[:-1], 1):
             try:
                 row = json.loads(line)
             except ValueError:
@@ -67,7 +63,7 @@ class Job:
         return found
 
     def keep(self, count: int) -> None:
-        """Take off all but the first ``count`` lines."""
+        """Take off all that follows the first ``count`` lines."""
         if self.out.exists():
             lines = self.out.read_bytes().split(b"\n")[:count]
             os.truncate(self.out, sum(len(line) + 1 for line in lines))
