@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from transpect.base.errors import GenerationError
+from transpect.cache import Int8
 from transpect.decode import GenerationParams, Request, Result, generate, stream
 from transpect.text import Tokenizer
 
@@ -86,7 +87,10 @@ def test_broken_off_by_cancelling_and_taken_up_again(tools: Any) -> None:
         ({"n": 2}, [1], {}, "n=1"),
         ({"num_beams": 2}, [1], {}, "token by token"),
         ({"prompt_lookup_num_tokens": 2}, [1], {}, "token by token"),
-        ({}, [1], {"memory": 5}, "without a memory"),
+        ({}, [1], {"memory": 5}, "keeps all as it is"),
+        ({}, [1], {"cache": Int8(group=4)}, "keeps all as it is"),
+        ({"overflow": "sinks"}, [1], {}, "keeps all as it is"),
+        ({"overflow": "stop", "max_new_tokens": 99}, [1] * 63, {}, "max_new_tokens"),
         ({"eos_ids": 7}, [1, 7], {}, "no token has ended"),
         ({"max_new_tokens": 2}, [1, 2], {}, "max_new_tokens"),
         ({}, [99], {}, "written output"),

@@ -92,6 +92,8 @@ def stream(
     kind = chosen(cache, memory)
     kind.check(model.config)
     fitted = [fit(model.config, request.seeded(), kind) for request in requests]
+    for request in fitted:
+        check_resumes(request, model.config, _remembering(request.params, kind))
     cancelled = set[int]()
     rows = [
         Row(
@@ -147,7 +149,6 @@ def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Reque
             )
         check_vocabulary(name, ids, config.vocab_size)
     check_minimum(params, config.vocab_size)
-    check_resumes(request, config, endless=endless)
     params.strategy.check(params, config)
     if room is None:
         return request
