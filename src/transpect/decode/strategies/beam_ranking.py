@@ -29,7 +29,9 @@ def worth(logprobs: Tensor, traces: Sequence[Trace], sampler: Sampler) -> Tensor
         sampler: of the rows.
     """
     held = sampler.process(logprobs, traces)
-    held = torch.where((logprobs == -torch.inf) & (held > -torch.inf), IMPOSSIBLE, held)
+    nothing = logprobs == -torch.inf
+    if bool(nothing.any()):
+        held = torch.where(nothing & (held > -torch.inf), IMPOSSIBLE, held)
     if sampler.greedy:
         return held
     temperature = torch.tensor([[row.temperature] for row in sampler.params], dtype=held.dtype, device=held.device)
@@ -42,7 +44,8 @@ def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     k = min(k, scores.shape[-1])
     values, tokens = scores.topk(k, dim=-1)
     # where more are equal to the last one than there is room for, topk takes any of them
-    ties = ((scores >= values[:, -1:]) & (values[:, -1:] > -torch.inf)).sum(-1) > k
+    last = values.amin(-1, keepdim=True)
+    ties = (scores >= last.masked_fill(last == -torch.inf, torch.inf)).sum(-1) > k
     if bool(ties.any()):
         ordered = scores[ties].sort(dim=-1, descending=True, stable=True)
         values[ties], tokens[ties] = ordered.values[:, :k], ordered.indices[:, :k]
