@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from transpect.cache import CacheKind, Int8, Sinks, Sliding, Static
 from transpect.decode import (
     BeamSearch,
     BestOf,
@@ -90,6 +91,16 @@ def test_every_search(strategy: Strategy, options: dict[str, Any], shape: str, t
     agree(generate(model, requests, batch_size=1, prefill_chunk=2), expected)
     agree(generate(model, requests[::-1])[-len(expected) // 3 :], expected[: len(expected) // 3])
     assert len({token for result in expected for token in result.ids}) > 3
+
+
+@pytest.mark.parametrize("kind", [Static(40), Sliding(60), Sinks(2, 5), Int8(4)], ids=lambda kind: kind.kind)
+def test_beams_with_every_cache(kind: CacheKind, tools: Any) -> None:
+    """Caches that keep everything give what all others do; what a request gets of the rest is what it gets alone."""
+    model = tools.model(tools.Case("rope", "gqa"))
+    requests = tools.requests(model, varied(BeamSearch(3, early_stopping="never"), n=3))
+    found = generate(model, requests, cache=kind)
+    alone = [result for request in requests for result in generate(model, [request], cache=kind)]
+    agree(found, generate(model, requests) if isinstance(kind, Static | Sliding) else alone)
 
 
 @pytest.mark.parametrize("shape", ["gqa", "encoder-decoder"])
