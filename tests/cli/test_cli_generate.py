@@ -92,3 +92,24 @@ def test_an_encoder_decoder_prints_its_answer_alone(cli, tmp_path) -> None:
     LanguageModel(model, tokenizer, generation).save(tmp_path / "m")
     answer = cli("generate", tmp_path / "m", PROMPT, "--max-new-tokens", 3)
     assert answer.out == transpect.load(tmp_path / "m", device="cpu").generate(PROMPT, max_new_tokens=3) + "\n"
+
+
+def test_a_cache_is_named_or_spelled_out(cli, tiny, lm) -> None:
+    words = ("generate", tiny, PROMPT, "--max-new-tokens", 6)
+    plain = cli(*words).out
+    for cache in ("dense", "int8", "{kind: int8, group: 8}", "{kind: static, length: 20}"):
+        answer = cli(*words, "--cache", cache)
+        assert answer.code == 0, answer.err
+        assert answer.out == plain
+    for cache, says in (("dens", "Did you mean 'dense'"), ("static", "length"), ("{kind: int8, groups: 3}", "groups")):
+        answer = cli(*words, "--cache", cache)
+        assert answer.code == 2 and not answer.out and answer.err.startswith("error: --cache")
+        assert says in answer.err
+
+
+def test_what_does_not_fit_the_context_is_said_or_cut(cli, tiny) -> None:
+    words = ("generate", tiny, PROMPT, "--max-new-tokens", 60)
+    refused = cli(*words, "--overflow", "error")
+    assert refused.code == 2 and "context of 24 tokens" in refused.err
+    (row,) = map(json.loads, cli(*words, "--overflow", "stop", "--json").out.splitlines())
+    assert row["finish_reason"] == "length" and len(row["ids"]) == 24 - len(PROMPT) - 1

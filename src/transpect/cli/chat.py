@@ -35,6 +35,7 @@ def chat(
     load: Annotated[str | None, typer.Option("--load", metavar="FILE", help=tr("cli.chat.load"))] = None,
     template: Annotated[str, typer.Option("--template", metavar="NAME", help=tr("cli.chat.template"))] = "default",
     memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.generate.memory"))] = None,
+    cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
@@ -43,14 +44,16 @@ def chat(
     """Read messages, print answers."""
     from transpect import lm
     from transpect.cli.conversation import Conversation
+    from transpect.cli.inputs import cache_named
     from transpect.text.chat import chat_template
 
+    options = {"memory": memory, "cache": cache_named(cache)}
     opened = lm.load(model, device, allow_pickle=allow_pickle)
     source = Path(template).read_text(encoding="utf-8") if Path(template).is_file() else template
     if "{" not in source:
         chat_template(opened.tokenizer, source)  # says so now where there is none
     opened.requests([[0]], **asked)
-    conversation = Conversation(opened, asked, system=system, template=source, options={"memory": memory})
+    conversation = Conversation(opened, asked, system=system, template=source, options=options)
     if load is not None:
         _show(conversation.do("load", load))
     return _talk(conversation)

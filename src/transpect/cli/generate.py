@@ -42,13 +42,14 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.batch_size"))] = 32,
     memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.generate.memory"))] = None,
+    cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
     asked: dict[str, Any],
 ) -> None:
     """Print the text and how it goes on, or fill a file with the answers to those of another."""
-    from transpect.cli.inputs import check_together, read_text
+    from transpect.cli.inputs import cache_named, check_together, read_text
 
     check_together(prompts=prompts, out=out)
     if prompts is not None and out is not None:
@@ -59,10 +60,10 @@ def generate(
         if text is not None:
             raise ConfigError("a text or a file of prompts can be continued, not both", value=text)
         lm = load(model, device, allow_pickle=allow_pickle)
-        complete_file(lm, prompts, out, Settings(asked, chat, batch_size, memory))
+        complete_file(lm, prompts, out, Settings(asked, chat, batch_size, memory, cache))
         return
     prompt = read_text(text)
-    options = {**asked, "batch_size": batch_size, "memory": memory}
+    options = {**asked, "batch_size": batch_size, "memory": memory, "cache": cache_named(cache)}
 
     from transpect.lm import load
 

@@ -6,10 +6,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transpect.base.errors import ConfigError, DataError, TokenizerError
 
-__all__ = ["check_together", "read_ids", "read_text", "texts_given", "tokenizer_place"]
+if TYPE_CHECKING:
+    from transpect.cache import CacheKind
+
+__all__ = ["cache_named", "check_together", "read_ids", "read_text", "texts_given", "tokenizer_place"]
 
 
 def tokenizer_place(name: str) -> Path:
@@ -78,6 +82,21 @@ def read_ids(words: Sequence[str]) -> list[int]:
         if not (word.isascii() and word.isdigit()):
             raise TokenizerError("a token id is a whole number from 0", value=word, remedy="Give ids such as 5 17 3.")
     return [int(word) for word in found]
+
+
+def cache_named(text: str | None) -> CacheKind | None:
+    """The kind of cache that a name, or its name as ``kind`` and its options, stands for.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if text is None:
+        return None
+    from transpect.base.codec import from_data, parse_scalar
+    from transpect.cache import CacheKind
+
+    data = parse_scalar(text, "--cache")
+    return from_data(CacheKind, data if isinstance(data, dict) else {"kind": data}, ("--cache",))
 
 
 def check_together(**options: object) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transpect.base.errors import DataError, TranspectError
 from transpect.base.i18n import tr
 from transpect.cli.generate import as_row
+from transpect.cli.inputs import cache_named
 from transpect.cli.job import Job
 from transpect.cli.prompt_files import Asked, digest, read_prompts
 from transpect.cli.screen import progress
@@ -31,12 +32,14 @@ class Settings:
         chat: take a text for the message of a user.
         batch_size: how many rows at a time. It is a part of what decides the last bit of a result.
         memory: see `transpect.decode.stream`.
+        cache: how the command line spells a kind of cache; None is the default.
     """
 
     params: Mapping[str, Any]
     chat: bool
     batch_size: int
     memory: int | None
+    cache: str | None
 
 
 def complete_file(lm: LanguageModel, prompts: str, out: str, settings: Settings) -> None:
@@ -62,6 +65,7 @@ def complete_file(lm: LanguageModel, prompts: str, out: str, settings: Settings)
             "chat": settings.chat,
             "batch_size": settings.batch_size,
             "memory": settings.memory,
+            "cache": settings.cache,
         },
         lambda: {"seed": randbits(63)},
     )
@@ -88,7 +92,7 @@ def _request(lm: LanguageModel, line: Asked, settings: Settings, file: str) -> R
             prompt = lm.chat_prompt(prompt)
         assert prompt is not None
         (request,) = lm.requests([prompt], **{**settings.params, **line.params})
-        return fit(lm.model.config, request, chosen(None, settings.memory))
+        return fit(lm.model.config, request, chosen(cache_named(settings.cache), settings.memory))
     except TranspectError as error:
         error.file, error.line = error.file or file, error.line or line.line
         raise
@@ -128,7 +132,14 @@ def _answers(
     from transpect.decode import generate
 
     results = iter(
-        generate(lm.model, requests, tokenizer=lm.tokenizer, batch_size=settings.batch_size, memory=settings.memory)
+        generate(
+            lm.model,
+            requests,
+            tokenizer=lm.tokenizer,
+            batch_size=settings.batch_size,
+            memory=settings.memory,
+            cache=cache_named(settings.cache),
+        )
     )
     for line, own in zip(lines, _by_request(results), strict=True):
         asked = {"prompt": line.prompt} if line.messages is None else {"messages": line.messages}

@@ -28,19 +28,21 @@ def translate(
     to: Annotated[str | None, typer.Option("--to", metavar="TOKEN", help=tr("cli.translate.to"))] = None,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.batch_size"))] = 32,
+    cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
     asked: dict[str, Any],
 ) -> None:
     """Print a line for each translation."""
-    from transpect.cli.inputs import texts_given
+    from transpect.cli.inputs import cache_named, texts_given
     from transpect.lm import load
 
     texts = texts_given([] if text is None else [text], file)
+    kind = cache_named(cache)
     lm = load(model, device, allow_pickle=allow_pickle)
     count = asked.get("n") or 1
-    found = lm.translate(texts, target_language=to, batch_size=batch_size, **asked)
+    found = lm.translate(texts, target_language=to, batch_size=batch_size, cache=kind, **asked)
     for place, translation in enumerate(found):
         if as_json:
             row = {"text": texts[place // count], "choice": place % count, "translation": translation}

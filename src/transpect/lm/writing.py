@@ -104,9 +104,7 @@ class Writing(Parts):
                 remedy="Ask a decoder in words, by generate() or chat().",
             )
         asked = params if num_beams == 1 else {"num_beams": num_beams, **params}
-        around = self._into(target_language)
-        requests = self.requests(texts, around=around, **asked)
-        results = generate_results(self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size)
+        results = self.complete(texts, batch_size=batch_size, around=self._into(target_language), **asked)
         found = [result.text for result in results]
         several = any(params.get(name) is not None for name in _COUNTS) or len(found) > 1
         return found[0] if is_single(texts) and not several else found
