@@ -5,8 +5,8 @@ from transpect.base.messages.row import Row
 ROWS: dict[str, Row] = {
     "cli.batch_size": {"en": "How many rows are computed at a time.", "zh": "一次计算多少行。"},
     "cli.cache": {
-        "en": "What is remembered, and how: dense (the default), int8, or with options, as in '{{kind: sinks, n_sinks: 4, memory: "
-        "512}}', '{{kind: static, length: 1024}}'.",
+        "en": "What is remembered, and how: dense (the default), int8, or with options, as in "
+        "'{{kind: sinks, n_sinks: 4, memory: 512}}' or '{{kind: static, length: 1024}}'.",
         "zh": "记住什么、如何存放：dense（默认）、int8，或带选项，例如 '{{kind: sinks, n_sinks: 4, memory: 512}}'、"
         "'{{kind: static, length: 1024}}'。",
     },
