@@ -226,7 +226,9 @@ class Stepper:
         length = cache.length
         if isinstance(cache, SumsCache):
             self._cache = cache.fork()
-        model = self._early.setdefault(n_layers, self.model.leaving_early(n_layers))
+        if n_layers not in self._early:
+            self._early[n_layers] = self.model.leaving_early(n_layers)
+        model = self._early[n_layers]
 
         def read(tokens: Tensor, real: Tensor | None) -> Tensor:
             with evaluating(self._modules):
