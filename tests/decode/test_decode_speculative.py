@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from transpect.base.errors import ConfigError, ContextLengthError, GenerationError, TranspectError
+from transpect.cache import CacheKind, Int8, Sinks, Static
 from transpect.core import Transformer
 from transpect.core.kernels import Linear
 from transpect.decode import GenerationParams, Passage, Request, Result, generate, logprobs, stream
@@ -289,11 +290,30 @@ def test_what_a_model_can_not_do_is_refused_before_anything_runs(tools: Any) -> 
             stream(model, by(strategy, [Request([1], GenerationParams(3))]))
 
 
-def test_a_memory_of_the_last_tokens_is_refused(tools: Any) -> None:
+def test_what_lets_go_of_tokens_is_refused_before_anything_runs(tools: Any) -> None:
     model = tools.model()
-    for strategy in ways(model, tools).values():
+    kinds: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"memory": 4}, {}),
+        ({"cache": Sinks(1, 4)}, {}),
+        ({}, {"overflow": "sinks"}),
+    ]
+    strategies = ways(model, tools).values()
+    model.token.register_forward_hook(lambda *_: pytest.fail("something ran"))
+    for strategy, (options, changes) in itertools.product(strategies, kinds):
+        request = Request([1, 2, 1], GenerationParams(5, strategy=strategy, **changes))
         with pytest.raises(ConfigError, match="memory of the last tokens"):
-            generate(model, by(strategy, [Request([1, 2, 1], GenerationParams(5))]), memory=4)
+            stream(model, [request], **options)
+
+
+@pytest.mark.parametrize("kind", [Static(21), Int8(4)], ids=str)
+def test_every_cache_that_takes_back_serves_drafts(kind: CacheKind, tools: Any) -> None:
+    """A static one to its last column, whatever the rows keep; one of eight bits gives what it gives without drafts."""
+    model = tools.model(tools.Case("rope", "gqa"))
+    prompts = [[1, 2, 3], [4, 5, 4, 5, 4, 5], [6] * 12]
+    requests = [Request(prompt, GenerationParams(21 - len(prompt))) for prompt in prompts]
+    expected = generate(model, requests, cache=kind)
+    for strategy in ways(model, tools).values():
+        same(generate(model, by(strategy, requests), cache=kind), expected)
 
 
 def test_damaged_drafts_are_told(tools: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence, Set
 from dataclasses import replace
 
 from transpect.base.errors import ConfigError, ContextLengthError, GenerationError
-from transpect.cache import DENSE, CacheKind, Sinks, chosen
+from transpect.cache import DENSE, CacheKind, Sinks, Static, chosen
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.batching import check_vocabulary, check_writes
 from transpect.decode.constraints import matching
@@ -75,7 +75,8 @@ def stream(
         batch_size: how many requests are decoded at a time.
         prefill_chunk: see `Stepper`.
         memory: likewise. With it, prompt and output may be longer than the context.
-        cache: likewise. What goes on beyond the context does so whatever ``overflow`` says.
+        cache: likewise. What goes on beyond the context does so whatever ``overflow`` says. With `Static` requests
+            that draft tokens are decoded one by one, as rows that keep different numbers of them need more columns.
 
     Raises:
         ConfigError: a cache, or ``overflow="sinks"``, for a model that can't be served by it.
@@ -151,6 +152,12 @@ def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Reque
     check_minimum(params, config.vocab_size)
     params.strategy.check(params, config)
     if room is None:
+        if params.strategy.takes_back:
+            raise ConfigError(
+                "a memory of the last tokens can't take tokens back: it has let go of earlier ones for them",
+                value=f"cache {kind.kind}, strategy {type(params.strategy).__name__}",
+                remedy="Leave out the memory or the sinks, or what drafts tokens.",
+            )
         return request
     left = limit - max(len(own.prompt) for own in (request, *without([request])))
     if params.max_new_tokens and not left:
@@ -231,7 +238,7 @@ def _all(
     for row in rows:
         if not row.params.max_new_tokens:
             yield from (row.twin(choice).nothing() for choice in range(row.params.n))
-    for planned in _batches([row for row in rows if row.params.max_new_tokens], batch_size):
+    for planned in _batches([row for row in rows if row.params.max_new_tokens], batch_size, kind):
         batch = [row for row in planned if not row.cancelled]
         if not batch:
             continue
@@ -248,18 +255,19 @@ def _all(
         yield from decode(Guided(steps, [own.params.guidance_scale for own in requests]) if others else steps, batch)
 
 
-def _batches(rows: Sequence[Row], batch_size: int) -> Iterator[list[Row]]:
+def _batches(rows: Sequence[Row], batch_size: int, kind: CacheKind) -> Iterator[list[Row]]:
     """Rows of one strategy and cache together, with guidance or without, of which each batch takes at most
     ``batch_size`` rows of the model, or one request."""
     for strategy, guided, sinks in dict.fromkeys(map(_sort, rows)):
         batch: list[Row] = []
         taken = 0
+        most = 1 if strategy.takes_back and isinstance(kind, Static) else batch_size
         for row in rows:
             if _sort(row) != (strategy, guided, sinks):
                 continue
             for own in strategy.spread(row):
                 width = strategy.width(row.params) * (2 if guided else 1)
-                if batch and taken + width > batch_size:
+                if batch and taken + width > most:
                     yield batch
                     batch, taken = [], 0
                 batch.append(own)

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -90,6 +90,8 @@ class Drafter(Protocol):
 
 class Speculative(Strategy):
     """What drafts, and how many tokens."""
+
+    takes_back: ClassVar[bool] = True
 
     def width(self, params: GenerationParams) -> int:
         """See `Strategy.width`."""
@@ -192,7 +194,8 @@ def _pass(steps: Steps, rows: Sequence[Row], repeated: _Repeated, drafts: Drafts
         verdict = _compare(flat, virtual, ahead, drafts)
     else:
         verdict = _judge(flat, virtual, ahead, drafts, drafts.law.to(flat.device))
-    steps.forget(column <= torch.tensor(verdict.accepted, device=steps.device)[:, None])
+    if min(verdict.accepted) < columns - 1:
+        steps.forget(column <= torch.tensor(verdict.accepted, device=steps.device)[:, None])
     tops, firsts = alternatives(flat, virtual.params), accumulate((count + 1 for count in counts), initial=0)
     return replace(verdict, tops=[tops[at : at + len(own)] for at, own in zip(firsts, verdict.news, strict=False)])
 
