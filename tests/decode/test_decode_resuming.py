@@ -86,7 +86,7 @@ def test_broken_off_by_cancelling_and_taken_up_again(tools: Any) -> None:
     [
         ({"n": 2}, [1], {}, "n=1"),
         ({"num_beams": 2}, [1], {}, "token by token"),
-        ({"prompt_lookup_num_tokens": 2}, [1], {}, "token by token"),
+        ({"early_exit": 1}, [1], {}, "token by token"),
         ({}, [1], {"memory": 5}, "keeps all as it is"),
         ({}, [1], {"cache": Int8(group=4)}, "keeps all as it is"),
         ({"overflow": "sinks"}, [1], {}, "keeps all as it is"),

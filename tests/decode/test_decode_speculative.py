@@ -103,6 +103,15 @@ def test_a_guess_changes_no_seed(filters: str, tools: Any) -> None:
         assert filters != "plain" or any(row.drafted for row in found)
 
 
+def test_guessing_goes_on_after_a_break(tools: Any) -> None:
+    model = tools.model()
+    params = GenerationParams(9, temperature=1.0, seed=3, strategy=PromptLookup())
+    (whole,) = generate(model, [Request([1, 2, 3, 1, 2], params)])
+    broken = [Request([1, 2, 3, 1, 2], params, written=whole.ids[:at]) for at in range(1, 9)]
+    for at, rest in enumerate(generate(model, broken), 1):
+        assert rest.ids == whole.ids[at:]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("shape", ["gqa", "encoder-decoder"])
 def test_a_needle_does_not_feel_its_neighbours(shape: str, temperature: float, tools: Any) -> None:

@@ -38,6 +38,7 @@ class PromptLookup(Speculative):
     max_matching_ngram_size: int = 3
 
     trigger: ClassVar[str] = "prompt_lookup_num_tokens"
+    resumes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least_one("prompt_lookup_num_tokens", self.prompt_lookup_num_tokens)
