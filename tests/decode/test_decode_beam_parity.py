@@ -128,6 +128,19 @@ def test_beams_are_theirs(options: dict[str, Any], family: str, models: dict[str
     compared(generate(model, requests), out, 1 if encodes else max(map(len, prompts())))
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_outputs_of_a_batch_are_theirs(family: str, models: dict[str, Any]) -> None:
+    other, model = models[family]
+    settings = {"max_new_tokens": NEW, "do_sample": False, "repetition_penalty": 1.3, "eos_token_id": ENDS}
+    out = theirs(other, prompts(), **settings).sequences.tolist()
+    params = GenerationParams(NEW, repetition_penalty=1.3, eos_ids=tuple(ENDS))
+    encodes = family in ENCODES
+    requests = [Request([START], params, ids) if encodes else Request(ids, params) for ids in prompts()]
+    given = 1 if encodes else max(map(len, prompts()))
+    for result, row in zip(generate(model, requests), out, strict=True):
+        assert [*result.ids, *[0] * (len(row) - given - len(result.ids))] == row[given:]
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 @pytest.mark.parametrize("scale", [0.0, 0.6, 1.5, 4.0])
 def test_guidance_is_theirs(scale: float, family: str, models: dict[str, Any]) -> None:
