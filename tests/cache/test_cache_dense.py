@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from transpect.cache import DenseCache
+from transpect.cache import DenseCache, SinksCache, StaticCache
 from transpect.cache.columns import unpadded
-from transpect.core import AttentionConfig, Causal, Full, ModelConfig, StackConfig, Tags, Transformer, Window
+from transpect.core import AttentionConfig, Cache, Causal, Full, ModelConfig, StackConfig, Tags, Transformer, Window
 from transpect.core.positions import Alibi, Learned, Position, Rope, T5Buckets, TransformerXL
+from transpect.core.positions.base import unmoved
 
 POSITIONS: dict[str, Position] = {
     "learned": Learned(),
@@ -192,11 +194,16 @@ def test_growth_keeps_selected_rows() -> None:
     assert close(out[:, -1], anew(model, list(ids[[2, 0]])))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [DenseCache, lambda: StaticCache(30), lambda: SinksCache(2, 30, [unmoved] * 2)],
+    ids=["dense", "static", "sinks"],
+)
 @torch.no_grad()
-def test_cross_memory_is_computed_once_and_follows_its_rows() -> None:
+def test_cross_memory_is_computed_once_and_follows_its_rows(make: Callable[[], Cache]) -> None:
     model, ids, source_ids = build(encodes=True), tokens(3, 4), tokens(3, 6, seed=8)
     source_tags = ragged([6, 2, 4], 6)
-    source, cache, computed = model.encode(source_ids, tags=source_tags), DenseCache(), []
+    source, cache, computed = model.encode(source_ids, tags=source_tags), make(), []
     for layer in model.towers["decoder"].stack.layers:
         branch = layer.steps["cross"].branches["cross"].body
         branch.key.register_forward_hook(lambda *_: computed.append(1))

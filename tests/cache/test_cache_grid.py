@@ -10,12 +10,24 @@ import pytest
 import torch
 
 from transpect.base.errors import ConfigError, MaskError
-from transpect.cache import DenseCache, Int8Cache, SegmentMemory, SlidingCache, StaticCache, SumsCache
-from transpect.core import NO_CACHE
+from transpect.cache import (
+    DenseCache,
+    Int8Cache,
+    SegmentMemory,
+    SinksCache,
+    Sliding,
+    SlidingCache,
+    StaticCache,
+    SumsCache,
+)
+from transpect.core import NO_CACHE, Causal, OtherLayers, SameSegment, Window
+from transpect.core.positions.base import unmoved
 
 TOLERANCE = 1e-10  # float64
 WIDTH, LENGTHS = 6, [6, 2, 5]
 DISTANCES = ("none", "rope", "rope-partial", "rope-yarn", "alibi", "kerple", "t5", "t5-per-layer", "transformer-xl")
+SCHEMES = ("sinusoidal", "learned", "rope", "alibi", "t5", "transformer-xl")
+FEWER = ("rope", "transformer-xl")  # what a scheme needs of any cache, the dense one shows
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class Kind:
     """
 
     make: Callable[[], Any]
-    positions: tuple[str, ...] = ("sinusoidal", "learned", *DISTANCES)
+    positions: tuple[str, ...] = FEWER
     fresh: Callable[[], Any] = lambda: None
     refuses: tuple[str, ...] = ()
     sums: bool = False
@@ -40,22 +52,15 @@ class Kind:
 
 
 KINDS = {
-    "dense": Kind(DenseCache),
+    "dense": Kind(DenseCache, SCHEMES),
     "static": Kind(lambda: StaticCache(40)),
     "int8": Kind(lambda: Int8Cache(2), fresh=lambda: Int8Cache(2)),
     "sliding": Kind(lambda: SlidingCache(100), refuses=("forget",)),
-    "sums": Kind(
-        SumsCache, ("none", "sinusoidal", "learned", "rope"), refuses=("crop", "forget", "forget-end"), sums=True
-    ),
+    "sinks": Kind(lambda: SinksCache(2, 38, [unmoved] * 2)),  # of which nothing falls out: see its own tests
+    "sums": Kind(SumsCache, ("none", "rope"), refuses=("crop", "forget", "forget-end"), sums=True),
     "memory": Kind(lambda: SegmentMemory(100), refuses=("forget",), is_memory=True),
 }
-FEWER = ("none", "rope", "t5", "transformer-xl")
-CASES = [
-    (kind, positions)
-    for kind, of in KINDS.items()
-    for positions in of.positions
-    if kind == "dense" or positions in FEWER  # what a scheme needs of any cache, the dense one shows
-]
+CASES = [(kind, positions) for kind, of in KINDS.items() for positions in of.positions]
 
 
 def padding(side: str) -> torch.Tensor | None:
@@ -179,6 +184,41 @@ def test_forget_inside(kind: str, positions: str, tools: Any) -> None:
     batch.goes_on(TOLERANCE)
     batch.keep_rows([2, 1])
     batch.goes_on(TOLERANCE, steps=1)
+
+
+@pytest.mark.parametrize("pieces", [(1,) * 20, (9, 1, 10), (20,)], ids=str)
+@pytest.mark.parametrize("positions", ["rope", "t5"])
+@torch.no_grad()
+def test_where_every_layer_sees_a_window_the_widest_is_enough(
+    positions: str, pieces: tuple[int, ...], tools: Any
+) -> None:
+    """Windows of several widths, dilated, and packed documents; rows padded on the left; one column less is not."""
+    others = (
+        OtherLayers(at=(1,), visibility=Window(2, dilation=3)),
+        OtherLayers(at=(2,), visibility=SameSegment() & (Window(3) | Window(5))),
+    )
+    model, ids = tools.build(positions, rule=Causal() & Window(4), layers=3, others=others), tools.tokens(2, 20)
+    kind, tags = Sliding(), tools.left([20, 13], 20)
+    kind.check(model.config)
+    assert kind.limit(model.config) == 4
+    whole, narrow = model(ids, tags=tags), model.config
+    for cache, exact in ((kind.build(narrow), True), (SlidingCache(3), len(pieces) == 1)):
+        done, out = 0, []
+        for size in pieces:
+            part = slice(done, done + size)
+            out.append(model(ids[:, part], tags=tags.columns(part), cache=cache))
+            done += size
+        real = tags.position >= 0
+        gap = float((torch.cat(out, 1) - whole)[real].abs().max())
+        assert gap <= TOLERANCE if exact else gap > 1e-6
+        assert cache.length <= 4
+
+
+def test_a_layer_that_sees_everything_has_no_window(tools: Any) -> None:
+    others = (OtherLayers(at=(1,), visibility=Window(4)),)
+    for model in (tools.build(others=others), tools.build(rule=Window(4) | Causal())):
+        with pytest.raises(ConfigError, match=r"every layer sees a window.*memory=N.*Dense"):
+            Sliding().check(model.config)
 
 
 @pytest.mark.parametrize("kind", KINDS)

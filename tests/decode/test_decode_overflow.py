@@ -21,7 +21,10 @@ def test_what_is_asked_for_and_does_not_fit_is_an_error(tools: Any) -> None:
     model = tools.model(tools.Case("rope"), context_length=8)
     fitting = Request([1, 2, 3], GenerationParams(5))
     assert len(generate(model, [fitting])[0].ids) == 5
-    says = r"context of 8 tokens together \(got '3 and max_new_tokens=6'\).*at most 5.*overflow=stop.*overflow=sinks"
+    says = (
+        r"together must fit the model's context of 8 tokens \(got '3 and max_new_tokens=6'\)"
+        r".*at most 5.*overflow=stop.*overflow=sinks"
+    )
     with pytest.raises(ContextLengthError, match=says):
         stream(model, [fitting, Request([1, 2, 3], GenerationParams(6))])
 

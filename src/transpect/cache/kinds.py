@@ -17,6 +17,7 @@ from transpect.cache.sums import SumsCache
 from transpect.core.config import ModelConfig
 from transpect.core.context import Cache
 from transpect.core.stack_config import StackConfig
+from transpect.core.visibility import All, AnyOf, Visibility, Window
 
 
 class CacheKind(Variant):
@@ -101,19 +102,39 @@ class Sliding(CacheKind, kind="sliding"):
     """Those of the last tokens (`SlidingCache`), which goes on beyond the context.
 
     Attributes:
-        memory: how many columns are seen before each piece that is read, and so before each new token.
+        memory: how many columns are seen before each piece that is read, and so before each new token; None is as many
+            as the rules of the layers let a token see, so that nothing changes but how much is kept.
     """
 
-    memory: int
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         within("memory", self.memory, 0)
 
     def check(self, config: ModelConfig) -> None:
         check_memory(config)
+        self.limit(config)
 
     def build(self, config: ModelConfig) -> Cache:
-        return SlidingCache(self.memory)
+        return SlidingCache(self.limit(config))
+
+    def limit(self, config: ModelConfig) -> int:
+        """M.
+
+        Raises:
+            ConfigError: none is given, and some layer sees everything.
+        """
+        if self.memory is not None:
+            return self.memory
+        reaches = [_reach(stack.visibility) for stack in config.last.kinds]
+        known = [reach for reach in reaches if reach is not None]
+        if len(known) < len(reaches):
+            raise ConfigError(
+                "a sliding cache that changes nothing is for models of which every layer sees a window",
+                value=f"visibility {config.last.kinds[reaches.index(None)].visibility.kind}",
+                remedy="Say how much is to be kept: memory=N; or keep everything: Dense().",
+            )
+        return max(known) - 1
 
     def room(self, config: ModelConfig) -> int | None:
         return None
@@ -179,6 +200,19 @@ def chosen(cache: CacheKind | None, memory: int | None) -> CacheKind:
             "a memory is a kind of cache, so there can't be another", value=f"memory={memory}, cache={cache.kind}"
         )
     return Sliding(memory)
+
+
+def _reach(rule: Visibility) -> int | None:
+    """How many of the last tokens, itself included, a query sees at most; None where no number is known."""
+    if isinstance(rule, Window):
+        return (rule.width - 1) * rule.dilation + 1
+    if isinstance(rule, All | AnyOf):
+        reaches = [_reach(part) for part in rule.rules]
+        known = [reach for reach in reaches if reach is not None]
+        if isinstance(rule, All):
+            return min(known, default=None)
+        return max(known) if len(known) == len(reaches) else None
+    return None
 
 
 def _check_moves(stack: StackConfig) -> None:

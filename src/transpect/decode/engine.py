@@ -130,6 +130,7 @@ def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Reque
     kind.check(config)
     room = kind.room(config)
     limit = config.context_length if room is None else room
+    place = f"the model's context of {limit} tokens" if limit == config.context_length else f"the {limit} of its cache"
     if (request.source is None) != (config.encoder is None):
         raise GenerationError(
             "a request has a source exactly where the model has an encoder",
@@ -144,7 +145,7 @@ def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Reque
             raise GenerationError(f"a {name} needs at least one token", remedy="Begin it with the model's BOS or EOS.")
         if len(ids) > limit and (room is not None or name == "source"):
             raise ContextLengthError(
-                f"the {name} must fit the model's context of {limit} tokens",
+                f"the {name} must fit {place}",
                 value=f"{len(ids)} tokens",
                 remedy="Shorten it, or use a model with a longer context.",
             )
@@ -162,7 +163,7 @@ def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Reque
     left = limit - max(len(own.prompt) for own in (request, *without([request])))
     if params.max_new_tokens and not left:
         raise ContextLengthError(
-            f"the prompt fills the model's context of {limit} tokens and leaves no room for new ones",
+            f"the prompt fills {place} and leaves no room for new ones",
             value=f"{limit - left} tokens",
             remedy="Shorten it, or use a model with a longer context.",
         )
@@ -170,7 +171,7 @@ def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Reque
         return request
     if params.overflow == "error":
         raise ContextLengthError(
-            f"prompt and new tokens must fit the model's context of {limit} tokens together",
+            f"prompt and new tokens together must fit {place}",
             value=f"{limit - left} and max_new_tokens={params.max_new_tokens}",
             remedy=f"Ask for at most {left}, shorten the prompt, or say what is to be done: overflow=stop ends the "
             "output where the context ends; overflow=sinks, or a memory, goes on with the last tokens in sight.",
