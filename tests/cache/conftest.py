@@ -126,8 +126,11 @@ class Batch:
         return torch.stack(out)
 
     def goes_on(self, tolerance: float, steps: int = 2, seed: int = 50) -> None:
-        """Feed a token a row, some times; each must give what one pass gives."""
+        """Feed a token a row, some times; each must give what one pass gives, and stand where the cache says."""
         for step in range(steps):
+            after = [max((token[1] for token in row if token is not None), default=-1) + 1 for row in self.columns]
+            said = torch.as_tensor(self.cache.next_position).expand(len(after), 1)
+            assert said.flatten().tolist() == after
             out = self.feed(tokens(len(self.columns), 1, seed + step))[:, -1]
             expected = self.expected()
             assert out.shape == expected.shape

@@ -139,12 +139,14 @@ def test_rows_are_kept_repeated_and_reordered(batch: Any) -> None:
 
 @grid
 @kinds
-def test_compact(batch: Any) -> None:
+def test_compact(batch: Any, kind: str) -> None:
     """Columns that only a row that left had are gone."""
     before = batch.cache.length
     batch.keep_rows([1, 1])
     batch.compact()
     assert batch.cache.length <= before
+    if kind in ("dense", "static", "int8", "sinks"):  # padding falls out of others by itself
+        assert batch.cache.length == max(map(len, batch.columns))
     batch.goes_on(TOLERANCE)
 
 
