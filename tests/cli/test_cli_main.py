@@ -169,11 +169,11 @@ def test_a_warning_is_a_line_without_our_sources(cli, tiny, tmp_path) -> None:
     model.mkdir()
     for file in tiny.iterdir():
         (model / file.name).write_bytes(file.read_bytes())
-    (model / "generation_config.json").write_text('{"repetition_penalty": 1.3}', encoding="utf-8")
+    (model / "generation_config.json").write_text('{"force_words_ids": [[[5]]]}', encoding="utf-8")
     answer = cli("generate", model, "小猫", "--max-new-tokens", 1)
     assert answer.code == 0
     assert answer.err.startswith("warning: ")
-    assert "repetition_penalty" in answer.err
+    assert "force_words_ids" in answer.err
     assert answer.err.count("\n") == 1
 
 

@@ -89,6 +89,10 @@ def test_a_translation_is_a_search_with_four_beams(translator: LanguageModel) ->
     assert translator.translate("fox", **options) == whole[1]
     assert translator.translate("fox", num_beams=1, **options) == translator.generate("fox", **options)
     assert translator.translate("fox", num_beams=1, **SAMPLED) == translator.generate("fox", **SAMPLED)
+    for other in ({"temperature": 1.0, "seed": 3}, {"seed": 3}, {"best_of": 2, "temperature": 1.0, "seed": 3}):
+        assert translator.translate("fox", **other, **options) == translator.generate("fox", **other, **options)
+    wishing = LanguageModel(translator.model, translator.tokenizer, {**translator.generation, "num_beams": 2})
+    assert wishing.translate("fox", **options) == translator.generate("fox", num_beams=2, **options)
     two = translator.translate("fox", n=2, length_penalty=0.5, **options)
     assert two == translator.generate("fox", num_beams=4, n=2, length_penalty=0.5, **options) and len(set(two)) == 2
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from transpect.base.errors import ConfigError, DataError
 from transpect.base.i18n import tr
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from transpect.lm import LanguageModel
 
 __all__ = ["Measured", "measure", "print_table", "tokenizer_for"]
-
-NUM_BEAMS: Final = 4
-"""Of the search that is compared with greedy decoding, where nobody asks for another strategy."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ def measure(
         lm: an encoder–decoder.
         pairs: source and target.
         asked: parameters of generation. Options of a strategy and of sampling are for the second row, where beam search
-            with `NUM_BEAMS` beams stands if there are none; the others hold for both.
+            with as many beams as `LanguageModel.translate` has stands if there are none; the others hold for both.
         tokenize: the tokenizer of BLEU; None is `tokenizer_for` the targets.
         batch_size: how many rows are decoded at a time.
 
@@ -82,9 +79,11 @@ def measure(
     except Exception as error:  # an unknown name, or a package that the tokenizer needs
         raise ConfigError("sacrebleu must know the tokenizer of BLEU", value=tokenize, remedy=str(error)) from error
     chrf = CHRF()
-    found = []
+    found: list[Measured] = []
     for decoding in _ways(asked):
-        outputs = list(_outputs(lm, sources, decoding, batch_size))
+        # greedy is greedy, whatever the checkpoint would like
+        plain = {} if found else {"num_beams": 1, "temperature": 0.0}
+        outputs = list(_outputs(lm, sources, plain | decoding, batch_size))
         scores = bleu.corpus_score(outputs, [targets]), chrf.corpus_score(outputs, [targets])
         found.append(
             Measured(
@@ -127,27 +126,23 @@ def print_table(measured: Sequence[Measured]) -> None:
 
 def _ways(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Greedy, and as asked."""
+    from transpect.decode.defaults import SAMPLING
     from transpect.decode.strategies import OPTIONS
+    from transpect.lm.writing import NUM_BEAMS
 
-    chosen = {name for name in asked if name in OPTIONS or name in _SAMPLING}
+    chosen = {name for name in asked if name in (*OPTIONS, *SAMPLING, "temperature")}
     greedy = {name: value for name, value in asked.items() if name not in chosen}
     return [greedy, {**asked, **({} if chosen else {"num_beams": NUM_BEAMS})}]
-
-
-_SAMPLING: Final = frozenset(
-    {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed"}
-)
 
 
 def _outputs(lm: LanguageModel, sources: Sequence[str], decoding: Mapping[str, Any], size: int) -> Iterator[str]:
     """One for each source, in their order; the model sees those of about one length together."""
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     found = [""] * len(sources)
-    beams = {"num_beams": 1, **decoding}
     with progress(tr("cli.eval.progress"), len(sources)) as advance:
         for start in range(0, len(order), size):
             places = order[start : start + size]
-            answers = lm.translate([sources[i] for i in places], batch_size=size, **beams)
+            answers = lm.translate([sources[i] for i in places], batch_size=size, **decoding)
             for place, answer in zip(places, answers, strict=True):
                 found[place] = answer
             advance(len(places))

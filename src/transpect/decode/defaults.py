@@ -20,7 +20,7 @@ from transpect.decode.params import GenerationParams
 TOP_K: Final = 50
 """What ``do_sample: true`` means where the file has no ``top_k``."""
 
-_SAMPLING = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed")
+SAMPLING = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed")
 """Who asks for one of these wants to sample."""
 
 _TAKEN: Mapping[str, str] = {
@@ -119,7 +119,7 @@ class Defaults:
             ContextLengthError: the checkpoint's ``max_length`` leaves no room after the prompt.
         """
         asked = dict(changes)
-        cuts = set(_SAMPLING)
+        cuts = set(SAMPLING)
         if self.params.strategy.trigger == "penalty_alpha":
             cuts.remove("top_k")  # of which contrastive search has need
         draws = not asked.get("penalty_alpha") and any(asked.get(name) is not None for name in cuts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, Final, cast, overload
 
 from transpect import interop
 from transpect.base.codec import did_you_mean
@@ -14,8 +14,14 @@ from transpect.core import Transformer
 from transpect.decode import Events, Prompts, Request, Result
 from transpect.decode import generate as generate_results
 from transpect.decode import stream as stream_events
+from transpect.decode.defaults import SAMPLING
+from transpect.decode.strategies import STRATEGIES, Sample
 from transpect.lm.parts import Parts, Prompt, is_single
 
+NUM_BEAMS: Final = 4
+"""Of a translation, where nobody says how it is found."""
+
+_CHOOSING = frozenset({"temperature", *SAMPLING, *(kind.trigger for kind in STRATEGIES)})
 _COUNTS = ("n", "num_return_sequences")
 
 
@@ -79,7 +85,7 @@ class Writing(Parts):
         self,
         texts: Prompt | Sequence[Prompt],
         *,
-        num_beams: int = 4,
+        num_beams: int | None = None,
         target_language: str | None = None,
         batch_size: int = 32,
         **params: Any,
@@ -88,7 +94,8 @@ class Writing(Parts):
 
         Args:
             texts: sources, one or a list.
-            num_beams: how many hypotheses are kept; 1 is no beam search, and then any other strategy may be asked for.
+            num_beams: how many hypotheses are kept; 1 is no beam search. None is 4, where neither the caller nor the
+                checkpoint asks for another strategy or for sampling.
             target_language: the token of a language that a model of several (mBART, M2M-100, NLLB) is to answer in, as
                 its vocabulary spells it: ``de_DE``, ``__de__``, ``deu_Latn``.
             batch_size: how many rows are decoded at a time; a source takes ``num_beams`` of them.
@@ -103,7 +110,9 @@ class Writing(Parts):
                 value=self.model.config.kind,
                 remedy="Ask a decoder in words, by generate() or chat().",
             )
-        asked = params if num_beams == 1 else {"num_beams": num_beams, **params}
+        if num_beams is None and not self._chooses(params):
+            num_beams = NUM_BEAMS
+        asked = params if num_beams is None else {"num_beams": num_beams, **params}
         results = self.complete(texts, batch_size=batch_size, around=self._into(target_language), **asked)
         found = [result.text for result in results]
         several = any(params.get(name) is not None for name in _COUNTS) or len(found) > 1
@@ -176,6 +185,12 @@ class Writing(Parts):
         """What stands in the place of a prompt, or of a source."""
         start, source = self._ids(prompt, around)
         return start if source is None else source
+
+    def _chooses(self, params: Mapping[str, Any]) -> bool:
+        """Whether parameters, or the checkpoint, say how tokens are found."""
+        own = self.defaults.params
+        named = {name for name, value in params.items() if value not in (None, 0)}
+        return own.strategy != Sample() or not own.greedy or not named.isdisjoint(_CHOOSING)
 
     def _into(self, language: str | None) -> Prompts:
         """What stands around texts that are to be answered in a language."""

@@ -40,8 +40,8 @@ ROWS: dict[str, Row] = {
         "zh": "写满长度时用来收尾的词元编号；可多次给出。",
     },
     "cli.param.exponential_decay_length_penalty": {
-        "en": "START,FACTOR: make an end more and more probable after so many new tokens.",
-        "zh": "START,FACTOR：在这么多个新词元之后，让结束越来越可能。",
+        "en": "After N new tokens, make an end more probable with each further one, by a factor X.",
+        "zh": "N 个新词元之后，每多一个便以因子 X 让结束更可能。",
     },
     # how random
     "cli.param.temperature": {
