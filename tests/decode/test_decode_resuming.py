@@ -15,12 +15,13 @@ from transpect.decode import GenerationParams, Request, Result, generate, stream
 from transpect.text import Tokenizer
 
 MODELS = [
-    ("rope", "mha"),
-    ("rope-dynamic", "gqa"),
-    ("alibi", "window"),
-    ("learned", "packed"),
-    ("t5", "encoder-decoder"),
-    ("transformer-xl", "mha"),
+    ("rope", "mha", torch.float32),
+    ("rope-dynamic", "gqa", torch.float64),
+    ("alibi", "window", torch.float64),
+    ("learned", "packed", torch.float32),
+    ("t5", "encoder-decoder", torch.float32),
+    ("t5", "encoder-decoder", torch.float64),
+    ("transformer-xl", "mha", torch.float64),
 ]
 ASKED: Mapping[str, Mapping[str, Any]] = {
     "greedy": {"temperature": 0.0},
@@ -41,8 +42,7 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("positions", "shape"), MODELS)
+@pytest.mark.parametrize(("positions", "shape", "dtype"), MODELS)
 def test_after_any_token_it_goes_on_as_without_a_break(
     positions: str, shape: str, dtype: torch.dtype, tools: Any, pieces: Tokenizer
 ) -> None:

@@ -134,7 +134,7 @@ def test_any_tokens_any_stops_any_prompt(kind: str) -> None:
     prompts, some = prompts_of(tokenizer), ids_of(tokenizer)
 
     @given(st.data())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     def run(data: st.DataObject) -> None:
         prompt, ids = data.draw(prompts), data.draw(some)
         if not ids:
