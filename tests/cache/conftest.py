@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -168,5 +169,13 @@ def as_cache(model: Transformer) -> Callable[[Tensor, Tags, Any], Tensor]:
 
 @pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
-    """`build`, `tokens`, `Batch`, `as_cache` and the `POSITIONS`, for the files of this folder."""
-    return SimpleNamespace(build=build, tokens=tokens, left=left, Batch=Batch, as_cache=as_cache, POSITIONS=POSITIONS)
+    """For the files of this folder; `built` makes each model once."""
+    return SimpleNamespace(
+        build=build,
+        built=cache(build),
+        tokens=tokens,
+        left=left,
+        Batch=Batch,
+        as_cache=as_cache,
+        POSITIONS=POSITIONS,
+    )
