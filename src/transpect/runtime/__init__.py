@@ -1,0 +1,5 @@
+"""The same model as a program for a machine: the CPU decode program. Equal to `core` by proof."""
+
+from transpect.runtime.program import Program
+
+__all__ = ["Program"]

@@ -1,0 +1,284 @@
+"""From the modules of a tower to the steps of a decode program.
+
+Axes: R rows, D model, N width, H heads, K key-value heads, E head, S capacity, V vocabulary.
+
+A program is a list of instructions, each a kernel bound to weights and buffers. What no instruction is known for is
+refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from transpect.base.errors import ConfigError
+from transpect.core.attention import Attention, ClippedLinear, CrossAttention, NormOfAllHeads, SelfAttention
+from transpect.core.blocks import Branch, Stack, Step
+from transpect.core.embeddings import Scaled
+from transpect.core.feedforward import ACTIVATIONS, GluModule, MlpModule
+from transpect.core.heads import CausalLMHead, SoftCap
+from transpect.core.norms import OffsetRMSNorm
+from transpect.core.summaries import NoSummaries
+from transpect.runtime import kernels
+from transpect.runtime.numeric import ACTIVATIONS as KINDS
+from transpect.runtime.tables import Turns, distance_bias, reach, turns
+
+Array = Any
+Linear = tuple[Array, Array]
+NO_BIAS = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a pass reads.
+
+    Attributes:
+        count: R.
+        sequence: [R], where the keys of each row's sequence are.
+        position: [R], of each row there.
+        source: [R], where the keys of its source are.
+    """
+
+    count: int
+    sequence: Array
+    position: Array
+    source: Array
+
+
+Instruction = Callable[[Rows], None]
+
+
+@dataclass(frozen=True)
+class Room:
+    """How large things are.
+
+    Attributes:
+        rows: most rows of a pass, a multiple of four.
+        sequences: how many.
+        capacity: S.
+        sources: how long the longest source is; 0 where there is none.
+    """
+
+    rows: int
+    sequences: int
+    capacity: int
+    sources: int
+
+
+class Builder:
+    """Collects the instructions of one tower.
+
+    Attributes:
+        instructions: in their order.
+        x: [R, D] the residual stream, which a pass begins with.
+        keys, values: for each layer [B, K, S, E], of tokens.
+        source_keys, source_values: for each layer with cross-attention, of the source.
+        source_last: [B], the place of each source's last token.
+
+    Raises:
+        ConfigError: something in the tower that has no instruction.
+    """
+
+    def __init__(self, stack: Stack, d_model: int, room: Room) -> None:
+        self.instructions: list[Instruction] = []
+        self.room, self.stack = room, stack
+        self.x = self._buffer(d_model)
+        self._shared, self._normed, self._branch, self._sum = (self._buffer(d_model) for _ in range(4))
+        self.keys: list[Array] = []
+        self.values: list[Array] = []
+        self.source_keys: dict[int, Array] = {}
+        self.source_values: dict[int, Array] = {}
+        self.source_last = np.zeros(room.sequences, np.int64)
+        schemes = [stack.positions, *stack.other_positions]
+        self._turns = [turns(scheme, room.capacity) for scheme in schemes]
+        for layer, kind in enumerate(stack.kind_of):
+            self._layer, self._scheme = layer, schemes[stack.scheme_of[kind]]
+            self._turn: Turns | None = self._turns[stack.scheme_of[kind]]
+            self._window = reach(stack.visibility[kind])
+            layers: Any = stack.layers
+            for step in layers[stack.unique[layer]].steps.values():
+                self._step(step)
+        self._norm(stack.final_norm, self.x)
+
+    def head(self, head: CausalLMHead, table: Tensor) -> Array:
+        """Instructions from the residual stream to logits [R, V]."""
+        x = self.x
+        if isinstance(head.narrow, nn.Linear):
+            x = self._buffer(head.narrow.out_features)
+            self._linear(head.narrow, self.x, x, more=False)
+        weight = stored(table if head.project.weight is None else head.project.weight)
+        bias = NO_BIAS if head.project.bias is None else small(head.project.bias)
+        logits = self._buffer(len(weight))
+        factor = np.float32(head.rescale.factor if isinstance(head.rescale, Scaled) else 1.0)
+        cap = np.float32(head.cap.cap if isinstance(head.cap, SoftCap) else 0.0)
+        self._emit(lambda rows: kernels.linear(weight, NO_BIAS, x, rows.count, False, logits))
+        if factor != 1 or len(bias) or cap:
+            self._emit(lambda rows: kernels.finish(factor, bias, cap, rows.count, logits))
+        return logits
+
+    def _buffer(self, width: int) -> Array:
+        return np.zeros((self.room.rows, width), np.float32)
+
+    def _emit(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+
+    def _step(self, step: Step) -> None:
+        """after(x + Σ branch(before(x))) of x ← enter(x)."""
+        self._norm(step.enter, self.x)
+        shared = self._norm(step.before, self.x, self._shared)
+        branches: list[Any] = list(step.branches.values())
+        if len(branches) == 1:
+            self._branch_of(branches[0], shared, self.x, more=True)
+        else:  # x must stay until every branch has read it
+            total, x = self._sum, self.x
+            for place, branch in enumerate(branches):
+                self._branch_of(branch, shared, total, more=place > 0)
+            self._emit(lambda rows: kernels.add(total, rows.count, x))
+        self._norm(step.after, self.x)
+
+    def _branch_of(self, branch: Branch, x: Array, out: Array, *, more: bool) -> None:
+        """out ← after_branch(body(before(x))), or out + that."""
+        before = self._norm(branch.before, x, self._normed)
+        if isinstance(branch.after_branch, nn.Identity):
+            self._body(branch.body, before, out, more=more)
+            return
+        result = self._branch
+        self._body(branch.body, before, result, more=False)
+        if more:
+            self._norm(branch.after_branch, result)
+            self._emit(lambda rows: kernels.add(result, rows.count, out))
+        else:
+            self._norm(branch.after_branch, result, out)
+
+    def _body(self, body: nn.Module, x: Array, out: Array, *, more: bool) -> None:
+        if type(body) is SelfAttention:
+            self._self(body, x, out, more=more)
+        elif type(body) is CrossAttention:
+            self._cross(body, x, out, more=more)
+        elif type(body) is MlpModule:
+            inner, kind = self._buffer(body.up.out_features), _activation(body.act)
+            self._linear(body.up, x, inner, more=False)
+            self._emit(lambda rows: kernels.activated(kind, rows.count, inner))
+            self._linear(body.down, inner, out, more=more)
+        elif type(body) is GluModule:
+            inner, kind = self._buffer(body.up.out_features), _activation(body.act)
+            (gate, gate_bias), (up, up_bias) = weights_of(body.gate), weights_of(body.up)
+            self._emit(lambda rows: kernels.gated(gate, gate_bias, up, up_bias, kind, x, rows.count, inner))
+            self._linear(body.down, inner, out, more=more)
+        else:
+            raise refused(f"the branch {type(body).__name__}")
+
+    def _self(self, body: SelfAttention, x: Array, out: Array, *, more: bool) -> None:
+        if type(body.summaries) is not NoSummaries:
+            raise refused("keys that stand for blocks")
+        query, key, value = (self._buffer(linear.out_features) for linear in (body.query, body.key, body.value))
+        for linear, result in ((body.query, query), (body.key, key), (body.value, value)):
+            self._linear(linear, x, result, more=False)
+        self._head_norm(body.query_norm, query, body.head_dim)
+        self._head_norm(body.key_norm, key, body.head_dim)
+        if self._turn is not None:
+            cos, sin, stride, gap = self._turn
+            turn = partial(kernels.turn, cos, sin, stride, gap)
+            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, query))
+            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, key))
+        shape = (self.room.sequences, body.kv_heads, self.room.capacity, body.head_dim)
+        keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.keys.append(keys)
+        self.values.append(values)
+        self._emit(lambda rows: kernels.place(key, value, rows.sequence, rows.position, rows.count, keys, values))
+        bias = distance_bias(body.relation, self._scheme, self.room.capacity, body.heads, body.scale)
+        self._linear(body.out, self._attend(body, query, keys, values, None, bias), out, more=more)
+
+    def _cross(self, body: CrossAttention, x: Array, out: Array, *, more: bool) -> None:
+        query = self._buffer(body.query.out_features)
+        self._linear(body.query, x, query, more=False)
+        self._head_norm(body.query_norm, query, body.head_dim)
+        shape = (self.room.sequences, body.kv_heads, max(1, self.room.sources), body.head_dim)
+        keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.source_keys[self._layer], self.source_values[self._layer] = keys, values
+        mixed = self._attend(body, query, keys, values, self.source_last, np.zeros((0, 0), np.float32))
+        self._linear(body.out, mixed, out, more=more)
+
+    def _attend(
+        self, body: Attention, query: Array, keys: Array, values: Array, last: Array | None, bias: Array
+    ) -> Array:
+        """Attention over keys up to each row's position, or up to the ``last`` of its source: [R, H·E]."""
+        scores = np.zeros((self.room.rows, body.heads, keys.shape[2]), np.float32)
+        mixed = self._buffer(query.shape[1])
+        window = self._window if last is None else keys.shape[2]
+        scale, cap = np.float32(body.scale), np.float32(0.0 if body.soft_cap is None else body.soft_cap)
+
+        def run(rows: Rows) -> None:
+            whose, ends = (rows.sequence, rows.position) if last is None else (rows.source, last[rows.source])
+            kernels.attend(query, keys, values, whose, ends, window, scale, cap, bias, rows.count, scores, mixed)
+
+        self._emit(run)
+        return mixed
+
+    def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:
+        weight, bias = weights_of(linear)
+        self._emit(lambda rows: kernels.linear(weight, bias, x, rows.count, more, out))
+        if isinstance(linear, ClippedLinear):
+            limit = np.float32(linear.clip)
+            self._emit(lambda rows: kernels.clamp(limit, rows.count, out))
+
+    def _head_norm(self, norm: nn.Module, x: Array, head_dim: int) -> None:
+        if isinstance(norm, NormOfAllHeads):
+            self._norm(norm.norm, x)
+        elif not isinstance(norm, nn.Identity):
+            per_row = x.shape[1] // head_dim
+            self._norm(norm, x.reshape(-1, head_dim), times=per_row)
+
+    def _norm(self, norm: nn.Module, x: Array, out: Array | None = None, times: int = 1) -> Array:
+        """out ← norm(x), in place without ``out``; what holds the result: x itself where there is no norm."""
+        if isinstance(norm, nn.Identity):
+            return x
+        to = x if out is None else out
+        if isinstance(norm, nn.LayerNorm):
+            width = norm.normalized_shape[0]
+            weight = np.ones(width, np.float32) if norm.weight is None else small(norm.weight)
+            bias = np.zeros(width, np.float32) if norm.bias is None else small(norm.bias)
+            eps = float(norm.eps)
+            self._emit(lambda rows: kernels.layer_norm(weight, bias, eps, x, rows.count * times, to))
+        elif isinstance(norm, nn.RMSNorm | OffsetRMSNorm):
+            assert norm.eps is not None, "the norms of this house have one"
+            scale, epsilon = small(norm.weight) + np.float32(isinstance(norm, OffsetRMSNorm)), float(norm.eps)
+            self._emit(lambda rows: kernels.rms_norm(scale, epsilon, x, rows.count * times, to))
+        else:
+            raise refused(f"the norm {type(norm).__name__}")
+        return to
+
+
+def weights_of(linear: nn.Linear) -> Linear:
+    """The weight as it is stored, without a copy, and the bias in float32."""
+    return stored(linear.weight), NO_BIAS if linear.bias is None else small(linear.bias)
+
+
+def stored(weight: Tensor) -> Array:
+    """A float32 array, or the bits of bfloat16 as uint16; it shares the memory of the weight."""
+    flat = weight.detach().contiguous()
+    if flat.dtype == torch.float32:
+        return flat.numpy()
+    if flat.dtype == torch.bfloat16:
+        return flat.view(torch.int16).numpy().view(np.uint16)
+    raise refused(f"weights of {flat.dtype}")
+
+
+def small(vector: Tensor) -> Array:
+    """A copy in float32."""
+    return vector.detach().float().numpy().copy()
+
+
+def refused(what: str) -> ConfigError:
+    """What a decode program can't do."""
+    return ConfigError(f"a decode program has no instruction for {what}", remedy="Decode with runtime=torch.")
+
+
+def _activation(act: Callable[[Tensor], Tensor]) -> int:
+    return KINDS.index(next(name for name, known in ACTIVATIONS.items() if known is act))

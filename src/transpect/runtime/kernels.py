@@ -1,0 +1,233 @@
+"""The loops of a decode program, in float32, over weights that are float32 or bfloat16.
+
+Axes: R rows (one token of one sequence each), D width in, N width out, H heads, K key-value heads, E head, B sequences,
+S capacity.
+
+A decode step reads each weight once, so it is as fast as memory is. The loops are plain: numba spreads them over
+threads and LLVM turns sums into vectors. Buffers of rows have room for a multiple of four, as four rows are computed
+at a time with each weight in a register.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from transpect.runtime.numeric import Number, activate, compiled, parallel, widen
+
+Array = Any
+ROWS = 4
+"""How many rows are computed at a time."""
+
+
+@compiled
+def _dot(w: Array, x: Array) -> Number:
+    total = np.float32(0.0)
+    for d in range(len(w)):
+        total += widen(w[d]) * x[d]
+    return total
+
+
+@compiled
+def _dots(w: Array, v: Array, x: Array) -> tuple[Number, ...]:
+    """Two weight rows with four rows of x."""
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    a0, a1, a2, a3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    b0, b1, b2, b3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    for d in range(len(w)):
+        a, b = widen(w[d]), widen(v[d])
+        a0 += a * x0[d]
+        a1 += a * x1[d]
+        a2 += a * x2[d]
+        a3 += a * x3[d]
+        b0 += b * x0[d]
+        b1 += b * x1[d]
+        b2 += b * x2[d]
+        b3 += b * x3[d]
+    return a0, a1, a2, a3, b0, b1, b2, b3
+
+
+@compiled
+def _begin(bias: Array, more: bool, out: Array, row: int, i: int) -> Number:
+    begin = bias[i] if len(bias) else np.float32(0.0)
+    return begin + out[row, i] if more else begin
+
+
+@parallel
+def linear(weight: Array, bias: Array, x: Array, rows: int, more: bool, out: Array) -> None:
+    """out ← x·Wᵀ + bias, or out + that for ``more``: [R, D] -> [R, N]; an empty bias is none."""
+    n = len(weight)
+    if rows == 1:
+        for i in prange(n):
+            out[0, i] = _begin(bias, more, out, 0, i) + _dot(weight[i], x[0])
+    else:
+        for pair in prange((n + 1) // 2):
+            i = 2 * pair
+            j = min(i + 1, n - 1)
+            for r in range(0, rows, ROWS):
+                dots = _dots(weight[i], weight[j], x[r : r + ROWS])
+                for step in range(ROWS):
+                    out[r + step, i] = _begin(bias, more, out, r + step, i) + dots[step]
+                if j > i:
+                    for step in range(ROWS):
+                        out[r + step, j] = _begin(bias, more, out, r + step, j) + dots[ROWS + step]
+
+
+@parallel
+def gated(gate: Array, gate_bias: Array, up: Array, up_bias: Array, kind: int, x: Array, rows: int, out: Array) -> None:
+    """out ← act(x·Gᵀ + g) ⊙ (x·Uᵀ + u): [R, D] -> [R, N]."""
+    for i in prange(len(gate)):
+        a = gate_bias[i] if len(gate_bias) else np.float32(0.0)
+        b = up_bias[i] if len(up_bias) else np.float32(0.0)
+        if rows == 1:
+            out[0, i] = activate(kind, a + _dot(gate[i], x[0])) * (b + _dot(up[i], x[0]))
+        else:
+            for r in range(0, rows, ROWS):
+                dots = _dots(gate[i], up[i], x[r : r + ROWS])
+                for step in range(ROWS):
+                    out[r + step, i] = activate(kind, a + dots[step]) * (b + dots[ROWS + step])
+
+
+@compiled
+def activated(kind: int, rows: int, x: Array) -> None:
+    """x ← act(x), [R, N]."""
+    for r in range(rows):
+        for i in range(x.shape[1]):
+            x[r, i] = activate(kind, x[r, i])
+
+
+@compiled
+def rms_norm(weight: Array, eps: float, x: Array, rows: int, out: Array) -> None:
+    """out ← x / √(mean(x²) + eps) · weight."""
+    n = x.shape[1]
+    for r in range(rows):
+        squares = np.float32(0.0)
+        for i in range(n):
+            squares += x[r, i] * x[r, i]
+        factor = np.float32(1.0 / math.sqrt(squares / n + eps))
+        for i in range(n):
+            out[r, i] = x[r, i] * factor * weight[i]
+
+
+@compiled
+def layer_norm(weight: Array, bias: Array, eps: float, x: Array, rows: int, out: Array) -> None:
+    """out ← (x − mean) / √(var + eps) · weight + bias."""
+    n = x.shape[1]
+    for r in range(rows):
+        total = np.float32(0.0)
+        for i in range(n):
+            total += x[r, i]
+        mean, squares = np.float32(total / n), np.float32(0.0)
+        for i in range(n):
+            squares += (x[r, i] - mean) * (x[r, i] - mean)
+        factor = np.float32(1.0 / math.sqrt(squares / n + eps))
+        for i in range(n):
+            out[r, i] = (x[r, i] - mean) * factor * weight[i] + bias[i]
+
+
+@compiled
+def add(x: Array, rows: int, out: Array) -> None:
+    """out ← out + x."""
+    for r in range(rows):
+        for i in range(x.shape[1]):
+            out[r, i] += x[r, i]
+
+
+@compiled
+def clamp(limit: Number, rows: int, x: Array) -> None:
+    """x ← x held within ±limit."""
+    for r in range(rows):
+        for i in range(x.shape[1]):
+            x[r, i] = min(max(x[r, i], -limit), limit)
+
+
+@compiled
+def finish(factor: Number, bias: Array, cap: Number, rows: int, logits: Array) -> None:
+    """logits ← c·tanh((factor·logits + bias) / c); c = 0 is no cap, an empty bias is none."""
+    for r in range(rows):
+        for i in range(logits.shape[1]):
+            x = factor * logits[r, i] + (bias[i] if len(bias) else np.float32(0.0))
+            logits[r, i] = cap * np.float32(math.tanh(x / cap)) if cap > 0 else x
+
+
+@compiled
+def turn(cos: Array, sin: Array, stride: int, gap: int, position: Array, rows: int, head: int, x: Array) -> None:
+    """Rotary positions in place, on [R, H·E]: the pair of dimensions (stride·i, stride·i + gap) of each head turns by
+    its angle at the row's position. cos and sin are [S, rotated part of a head]."""
+    half = cos.shape[1] // 2
+    for r in range(rows):
+        c, s = cos[position[r]], sin[position[r]]
+        for start in range(0, x.shape[1], head):
+            for i in range(half):
+                first = stride * i
+                second = first + gap
+                a, b = x[r, start + first], x[r, start + second]
+                x[r, start + first] = a * c[first] - b * s[first]
+                x[r, start + second] = b * c[second] + a * s[second]
+
+
+@compiled
+def place(key: Array, value: Array, sequence: Array, position: Array, rows: int, keys: Array, values: Array) -> None:
+    """Write each row's key and value [R, K·E] to the place of its token in [B, K, S, E]."""
+    head = keys.shape[3]
+    for r in range(rows):
+        b, s = sequence[r], position[r]
+        for k in range(keys.shape[1]):
+            keys[b, k, s] = key[r, k * head : (k + 1) * head]
+            values[b, k, s] = value[r, k * head : (k + 1) * head]
+
+
+@parallel
+def attend(
+    query: Array,
+    keys: Array,
+    values: Array,
+    sequence: Array,
+    last: Array,
+    window: int,
+    scale: Number,
+    cap: Number,
+    bias: Array,
+    rows: int,
+    scores: Array,
+    out: Array,
+) -> None:
+    """softmax(cap(scale·q·k) + bias of the distance) · v, each row over the keys from last − window + 1 to last of its
+    sequence: [R, H·E] -> [R, H·E].
+
+    Args:
+        window: how many keys a row sees at most.
+        cap: c of c·tanh(score/c); 0 is none.
+        bias: [H, S] by distance, or empty.
+        scores: [R, H, S], to work in.
+    """
+    heads, head = scores.shape[1], keys.shape[3]
+    group = heads // keys.shape[1]
+    for task in prange(rows * heads):
+        r, h = task // heads, task % heads
+        b, end = sequence[r], last[r] + 1
+        begin = max(0, end - window)
+        q, own = query[r, h * head : (h + 1) * head], scores[r, h]
+        k, v = keys[b, h // group], values[b, h // group]
+        most = np.float32(-np.inf)
+        for s in range(begin, end):
+            score = np.float32(scale * _dot(q, k[s]))
+            if cap > 0:
+                score = cap * math.tanh(score / cap)
+            if len(bias):
+                score += bias[h, end - 1 - s]
+            own[s] = score
+            most = max(most, score)
+        total = np.float32(0.0)
+        for s in range(begin, end):
+            own[s] = math.exp(own[s] - most)
+            total += own[s]
+        result = out[r, h * head : (h + 1) * head]
+        result[:] = np.float32(0.0)
+        for s in range(begin, end):
+            share = own[s] / total
+            for e in range(head):
+                result[e] += share * v[s, e]

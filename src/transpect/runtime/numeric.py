@@ -1,0 +1,73 @@
+"""The few things that numba does not have by itself: its settings for this house, and bfloat16 as the upper half of a
+float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+Number = Any
+"""A float32; numba's types are its own."""
+
+
+_FREEDOMS = {"reassoc", "contract", "arcp", "nsz"}
+"""Sums may be taken in any order, so that they are taken by vectors. NaN and infinity stay what they are."""
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """For code of one thread."""
+    return njit(fastmath=_FREEDOMS, cache=True, nogil=True, boundscheck=False)(function)
+
+
+def parallel(function: Callable[..., Any]) -> Any:
+    """For code whose `numba.prange` loops are spread over threads."""
+    return njit(fastmath=_FREEDOMS, cache=True, nogil=True, boundscheck=False, parallel=True)(function)
+
+
+def _widen(context: Any, number: Any) -> Any:
+    """A stored number as float32: itself, or the bfloat16 whose bits a uint16 holds."""
+    if isinstance(number, types.Float):
+        return number(number), lambda context, builder, signature, args: args[0]
+
+    def shifted(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = context.get_value_type(types.uint32)
+        bits = builder.shl(builder.zext(args[0], word), word(16))
+        return builder.bitcast(bits, context.get_value_type(types.float32))
+
+    return types.float32(number), shifted
+
+
+widen: Any = intrinsic(_widen)
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "relu2", "tanh")
+"""The names of `activate`'s kinds by their number."""
+
+
+@compiled
+def activate(kind: int, x: Number) -> Number:
+    """One of `ACTIVATIONS` at one number."""
+    one, half = np.float32(1.0), np.float32(0.5)
+    if kind == 0:
+        return max(x, np.float32(0.0))
+    if kind == 1:
+        return half * x * (one + math.erf(x * np.float32(0.7071067811865476)))
+    if kind == 2:
+        inner = np.float32(0.7978845608028654) * (x + np.float32(0.044715) * x * x * x)
+        return half * x * (one + math.tanh(inner))
+    if kind == 3:
+        return x / (one + math.exp(-x))
+    if kind == 4:
+        return max(x, np.float32(0.0)) ** 2
+    return math.tanh(x)
+
+
+def launched() -> int:
+    """How many threads numba may use at most."""
+    config: Any = numba.config
+    return int(config.NUMBA_NUM_THREADS)

@@ -1,0 +1,159 @@
+"""A decode program: the same model as a list of loops over its weights, for the few rows of a step on a CPU.
+
+Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from transpect.base.errors import ConfigError
+from transpect.core import Tags, Transformer
+from transpect.core.context import Cache
+from transpect.core.heads import CausalLMHead
+from transpect.runtime.build import Builder, Room, Rows
+from transpect.runtime.numeric import launched
+
+MOST_ROWS = 32
+"""Of one pass; more are read in several."""
+
+
+class Program:
+    """A model's weights bound to buffers for some sequences. The weights are shared with the model, not copied.
+
+    It computes what the model does up to the order of sums; activations, keys and values are float32, whatever the
+    weights are.
+
+    Args:
+        model: a decoder or an encoder–decoder on a CPU, in float32 or bfloat16.
+        sequences: B.
+        capacity: S, how long a sequence may become.
+        sources: how long the longest source is.
+
+    Attributes:
+        lengths: of each sequence.
+
+    Raises:
+        ConfigError: something that a program can't do, by name.
+    """
+
+    def __init__(self, model: Transformer, sequences: int, capacity: int, sources: int = 0) -> None:
+        if model.token.weight.device.type != "cpu" or not isinstance(model.head, CausalLMHead):
+            raise ConfigError(
+                "a decode program is for a CPU and a language-model head",
+                value=f"{model.token.weight.device}, head {model.config.head.kind}",
+                remedy="Decode with runtime=torch.",
+            )
+        numba.set_num_threads(min(torch.get_num_threads(), launched()))
+        self._model, self._tower, self._head = model, _last_tower(model), model.head
+        self._capacity, self._longest_source = capacity, sources
+        self._build(sequences)
+        self.lengths = np.zeros(sequences, np.int64)
+        self._slots, self._sources = np.arange(sequences), np.arange(sequences)
+
+    def _build(self, sequences: int) -> None:
+        room = Room(MOST_ROWS, sequences, self._capacity, self._longest_source)
+        self._built = Builder(self._tower.stack, self._model.config.d_model, room)
+        self._logits = self._built.head(self._head, self._model.token.weight)
+
+    @property
+    def size(self) -> int:
+        """How many instructions it has."""
+        return len(self._built.instructions)
+
+    @torch.inference_mode()
+    def fill(self, cache: Cache, source: Tags | None = None) -> None:
+        """Take over what a cache holds of each sequence, and of its source, without the padding."""
+        built, batch = self._built, len(self.lengths)
+        real = [row.nonzero()[:, 0] for row in cache.admit(Tags.dense(batch, 0, device="cpu")).position >= 0]
+        self.lengths[:] = [len(columns) for columns in real]
+        for layer, (keys, values) in enumerate(zip(built.keys, built.values, strict=True)):
+            none = self._model.token.weight.new_empty(batch, keys.shape[1], 0, keys.shape[3])
+            _copy(cache.extend(layer, none, none), (keys, values), real)
+        if source is not None:
+            real = [row.nonzero()[:, 0] for row in source.position >= 0]
+            built.source_last[:] = [len(columns) - 1 for columns in real]
+            for layer, keys in built.source_keys.items():
+                _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real)
+
+    @torch.inference_mode()
+    def read(self, tokens: Tensor, sequence: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Read tokens [R], each the next one of its sequence.
+
+        Returns:
+            logits [R, V] of what follows each, and what the head read, [R, D].
+        """
+        logits, hidden = [], []
+        for start in range(0, len(tokens), MOST_ROWS):
+            rows = self._rows(sequence[start : start + MOST_ROWS])
+            self._pass(tokens[start : start + MOST_ROWS], rows)
+            logits.append(torch.from_numpy(self._logits[: rows.count].copy()))
+            hidden.append(torch.from_numpy(self._built.x[: rows.count].copy()))
+        return torch.cat(logits), torch.cat(hidden)
+
+    def forget(self, counts: Sequence[int]) -> None:
+        """Forget the last tokens of each sequence, so many."""
+        self.lengths -= np.asarray(counts, np.int64)
+
+    def select(self, index: Sequence[int]) -> None:
+        """Go on with these sequences, in this order; one may be chosen more than once or not at all."""
+        if len(index) > self._built.room.sequences:
+            self._grow(len(index))
+        slots, self.lengths, self._sources = self._slots[index], self.lengths[index], self._sources[index]
+        free = iter(sorted(set(range(self._built.room.sequences)) - set(slots.tolist())))
+        taken: set[int] = set()
+        for place, slot in enumerate(slots.tolist()):
+            if slot in taken:  # a sequence that goes on in several ways
+                slots[place] = next(free)
+                for held in (*self._built.keys, *self._built.values):
+                    held[slots[place], :, : self.lengths[place]] = held[slot, :, : self.lengths[place]]
+            taken.add(slot)
+        self._slots = slots
+
+    def _grow(self, sequences: int) -> None:
+        before = self._built
+        self._build(sequences)
+        built = self._built
+        for old, new in zip((*before.keys, *before.values), (*built.keys, *built.values), strict=True):
+            new[: len(old)] = old
+        for layer in before.source_keys:
+            built.source_keys[layer][: len(before.source_last)] = before.source_keys[layer]
+            built.source_values[layer][: len(before.source_last)] = before.source_values[layer]
+        built.source_last[: len(before.source_last)] = before.source_last
+
+    def _rows(self, sequence: Sequence[int]) -> Rows:
+        which = np.asarray(sequence, np.int64)
+        position = np.empty(len(which), np.int64)
+        for row, own in enumerate(which):
+            position[row] = self.lengths[own]
+            self.lengths[own] += 1
+        assert position.max(initial=0) < self._capacity, "a sequence fits its room"
+        return Rows(len(which), self._slots[which], position, self._sources[which])
+
+    def _pass(self, tokens: Tensor, rows: Rows) -> None:
+        tags = Tags.of(torch.from_numpy(rows.position)[:, None])
+        x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
+        self._built.x[: rows.count] = x[:, 0].float().numpy()
+        for instruction in self._built.instructions:
+            instruction(rows)
+
+
+def _last_tower(model: Transformer) -> Any:
+    return list(model.towers.values())[-1]
+
+
+def _computed_before() -> tuple[Tensor, Tensor]:
+    raise AssertionError("the prefill has computed the keys of the source")
+
+
+def _copy(held: tuple[Tensor, Tensor], own: tuple[Any, Any], real: Sequence[Tensor]) -> None:
+    """The real columns of [B, K, S, E]."""
+    for theirs, ours in zip(held, own, strict=True):
+        for row, columns in enumerate(real):
+            ours[row, :, : len(columns)] = theirs[row][:, columns].float().numpy()
