@@ -59,16 +59,18 @@ class Room:
     """How large things are.
 
     Attributes:
-        rows: most rows of a pass, a multiple of four.
+        rows: most rows of a pass, a multiple of eight.
         sequences: how many.
         capacity: S.
         sources: how long the longest source is; 0 where there is none.
+        threads: how many share the work.
     """
 
     rows: int
     sequences: int
     capacity: int
     sources: int
+    threads: int
 
 
 class Builder:
@@ -114,16 +116,16 @@ class Builder:
             self._linear(head.narrow, self.x, x, more=False)
         weight = stored(table if head.project.weight is None else head.project.weight)
         bias = NO_BIAS if head.project.bias is None else small(head.project.bias)
-        logits = self._buffer(len(weight))
+        logits, threads = self._buffer(len(weight)), self.room.threads
         factor = np.float32(head.rescale.factor if isinstance(head.rescale, Scaled) else 1.0)
         cap = np.float32(head.cap.cap if isinstance(head.cap, SoftCap) else 0.0)
-        self._emit(lambda rows: kernels.linear(weight, NO_BIAS, x, rows.count, False, logits))
+        self._emit(lambda rows: kernels.linear(weight, NO_BIAS, x, rows.count, False, threads, logits))
         if factor != 1 or len(bias) or cap:
-            self._emit(lambda rows: kernels.finish(factor, bias, cap, rows.count, logits))
+            self._emit(lambda rows: kernels.finish(factor, bias, cap, len(weight), rows.count, logits))
         return logits
 
     def _buffer(self, width: int) -> Array:
-        return np.zeros((self.room.rows, width), np.float32)
+        return np.zeros((self.room.rows, width + kernels.PAD), np.float32)
 
     def _emit(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
@@ -162,14 +164,16 @@ class Builder:
         elif type(body) is CrossAttention:
             self._cross(body, x, out, more=more)
         elif type(body) is MlpModule:
-            inner, kind = self._buffer(body.up.out_features), _activation(body.act)
+            width, kind = body.up.out_features, _activation(body.act)
+            inner = self._buffer(width)
             self._linear(body.up, x, inner, more=False)
-            self._emit(lambda rows: kernels.activated(kind, rows.count, inner))
+            self._emit(lambda rows: kernels.activated(kind, width, rows.count, inner))
             self._linear(body.down, inner, out, more=more)
         elif type(body) is GluModule:
             inner, kind = self._buffer(body.up.out_features), _activation(body.act)
             (gate, gate_bias), (up, up_bias) = weights_of(body.gate), weights_of(body.up)
-            self._emit(lambda rows: kernels.gated(gate, gate_bias, up, up_bias, kind, x, rows.count, inner))
+            threads = self.room.threads
+            self._emit(lambda rows: kernels.gated(gate, gate_bias, up, up_bias, kind, x, rows.count, threads, inner))
             self._linear(body.down, inner, out, more=more)
         else:
             raise refused(f"the branch {type(body).__name__}")
@@ -185,8 +189,8 @@ class Builder:
         if self._turn is not None:
             cos, sin, stride, gap = self._turn
             turn = partial(kernels.turn, cos, sin, stride, gap)
-            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, query))
-            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, key))
+            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, body.query.out_features, query))
+            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, body.key.out_features, key))
         shape = (self.room.sequences, body.kv_heads, self.room.capacity, body.head_dim)
         keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.keys.append(keys)
@@ -210,7 +214,7 @@ class Builder:
     ) -> Array:
         """Attention over keys up to each row's position, or up to the ``last`` of its source: [R, H·E]."""
         scores = np.zeros((self.room.rows, body.heads, keys.shape[2]), np.float32)
-        mixed = self._buffer(query.shape[1])
+        mixed = self._buffer(query.shape[1] - kernels.PAD)
         window = self._window if last is None else keys.shape[2]
         scale, cap = np.float32(body.scale), np.float32(0.0 if body.soft_cap is None else body.soft_cap)
 
@@ -222,18 +226,17 @@ class Builder:
         return mixed
 
     def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:
-        weight, bias = weights_of(linear)
-        self._emit(lambda rows: kernels.linear(weight, bias, x, rows.count, more, out))
+        (weight, bias), threads = weights_of(linear), self.room.threads
+        self._emit(lambda rows: kernels.linear(weight, bias, x, rows.count, more, threads, out))
         if isinstance(linear, ClippedLinear):
-            limit = np.float32(linear.clip)
-            self._emit(lambda rows: kernels.clamp(limit, rows.count, out))
+            limit, width = np.float32(linear.clip), linear.out_features
+            self._emit(lambda rows: kernels.clamp(limit, width, rows.count, out))
 
     def _head_norm(self, norm: nn.Module, x: Array, head_dim: int) -> None:
         if isinstance(norm, NormOfAllHeads):
             self._norm(norm.norm, x)
         elif not isinstance(norm, nn.Identity):
-            per_row = x.shape[1] // head_dim
-            self._norm(norm, x.reshape(-1, head_dim), times=per_row)
+            self._norm(norm, x, times=(x.shape[1] - kernels.PAD) // head_dim)
 
     def _norm(self, norm: nn.Module, x: Array, out: Array | None = None, times: int = 1) -> Array:
         """out ← norm(x), in place without ``out``; what holds the result: x itself where there is no norm."""
@@ -245,11 +248,11 @@ class Builder:
             weight = np.ones(width, np.float32) if norm.weight is None else small(norm.weight)
             bias = np.zeros(width, np.float32) if norm.bias is None else small(norm.bias)
             eps = float(norm.eps)
-            self._emit(lambda rows: kernels.layer_norm(weight, bias, eps, x, rows.count * times, to))
+            self._emit(lambda rows: kernels.layer_norm(weight, bias, eps, x, rows.count, times, to))
         elif isinstance(norm, nn.RMSNorm | OffsetRMSNorm):
             assert norm.eps is not None, "the norms of this house have one"
             scale, epsilon = small(norm.weight) + np.float32(isinstance(norm, OffsetRMSNorm)), float(norm.eps)
-            self._emit(lambda rows: kernels.rms_norm(scale, epsilon, x, rows.count * times, to))
+            self._emit(lambda rows: kernels.rms_norm(scale, epsilon, x, rows.count, times, to))
         else:
             raise refused(f"the norm {type(norm).__name__}")
         return to

@@ -4,8 +4,9 @@ Axes: R rows (one token of one sequence each), D width in, N width out, H heads,
 S capacity.
 
 A decode step reads each weight once, so it is as fast as memory is. The loops are plain: numba spreads them over
-threads and LLVM turns sums into vectors. Buffers of rows have room for a multiple of four, as four rows are computed
-at a time with each weight in a register.
+threads and LLVM turns sums into vectors. Buffers of rows have room for a multiple of eight, as eight
+rows are computed at a time with each weight in a register, and are a little wider than what they hold: rows that are a
+multiple of 4096 bytes apart would share one set of the cache.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from numba import prange
 from transpect.runtime.numeric import Number, activate, compiled, parallel, widen
 
 Array = Any
-ROWS = 4
-"""How many rows are computed at a time."""
+PAD = 16
+"""How much wider buffers of rows are."""
+ROWS = 8
+"""How many rows are computed at a time, where there are more than four."""
 
 
 @compiled
@@ -32,100 +35,119 @@ def _dot(w: Array, x: Array) -> Number:
 
 
 @compiled
-def _dots(w: Array, v: Array, x: Array) -> tuple[Number, ...]:
-    """Two weight rows with four rows of x."""
+def _dots4(w: Array, x: Array, dots: Array) -> None:
+    """A weight row with four rows of x."""
     x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
     a0, a1, a2, a3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-    b0, b1, b2, b3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
     for d in range(len(w)):
-        a, b = widen(w[d]), widen(v[d])
-        a0 += a * x0[d]
-        a1 += a * x1[d]
-        a2 += a * x2[d]
-        a3 += a * x3[d]
-        b0 += b * x0[d]
-        b1 += b * x1[d]
-        b2 += b * x2[d]
-        b3 += b * x3[d]
-    return a0, a1, a2, a3, b0, b1, b2, b3
+        v = widen(w[d])
+        a0 += v * x0[d]
+        a1 += v * x1[d]
+        a2 += v * x2[d]
+        a3 += v * x3[d]
+    dots[0], dots[1], dots[2], dots[3] = a0, a1, a2, a3
 
 
 @compiled
-def _begin(bias: Array, more: bool, out: Array, row: int, i: int) -> Number:
-    begin = bias[i] if len(bias) else np.float32(0.0)
-    return begin + out[row, i] if more else begin
+def _dots8(w: Array, x: Array, dots: Array) -> None:
+    """A weight row with eight rows of x."""
+    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+    a0, a1, a2, a3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    a4, a5, a6, a7 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    for d in range(len(w)):
+        v = widen(w[d])
+        a0 += v * x0[d]
+        a1 += v * x1[d]
+        a2 += v * x2[d]
+        a3 += v * x3[d]
+        a4 += v * x4[d]
+        a5 += v * x5[d]
+        a6 += v * x6[d]
+        a7 += v * x7[d]
+    dots[0], dots[1], dots[2], dots[3] = a0, a1, a2, a3
+    dots[4], dots[5], dots[6], dots[7] = a4, a5, a6, a7
+
+
+@compiled
+def _products(w: Array, x: Array, rows: int, dots: Array) -> None:
+    """dots[r] ← w · x[r] for rows that are at most one block."""
+    if rows == 1:
+        dots[0] = _dot(w, x[0])
+    elif rows <= ROWS // 2:
+        _dots4(w, x, dots)
+    else:
+        _dots8(w, x, dots)
 
 
 @parallel
-def linear(weight: Array, bias: Array, x: Array, rows: int, more: bool, out: Array) -> None:
+def linear(weight: Array, bias: Array, x: Array, rows: int, more: bool, parts: int, out: Array) -> None:
     """out ← x·Wᵀ + bias, or out + that for ``more``: [R, D] -> [R, N]; an empty bias is none."""
     n = len(weight)
-    if rows == 1:
-        for i in prange(n):
-            out[0, i] = _begin(bias, more, out, 0, i) + _dot(weight[i], x[0])
-    else:
-        for pair in prange((n + 1) // 2):
-            i = 2 * pair
-            j = min(i + 1, n - 1)
-            for r in range(0, rows, ROWS):
-                dots = _dots(weight[i], weight[j], x[r : r + ROWS])
-                for step in range(ROWS):
-                    out[r + step, i] = _begin(bias, more, out, r + step, i) + dots[step]
-                if j > i:
-                    for step in range(ROWS):
-                        out[r + step, j] = _begin(bias, more, out, r + step, j) + dots[ROWS + step]
+    for part in prange(parts):
+        dots = np.empty(ROWS, np.float32)
+        for i in range(part * n // parts, (part + 1) * n // parts):
+            begin = bias[i] if len(bias) else np.float32(0.0)
+            for start in range(0, rows, ROWS):
+                block = min(ROWS, rows - start)
+                _products(weight[i], x[start:], block, dots)
+                for r in range(block):
+                    out[start + r, i] = begin + dots[r] + (out[start + r, i] if more else np.float32(0.0))
 
 
 @parallel
 def gated(gate: Array, gate_bias: Array, up: Array, up_bias: Array, kind: int, x: Array, rows: int, out: Array) -> None:
     """out ← act(x·Gᵀ + g) ⊙ (x·Uᵀ + u): [R, D] -> [R, N]."""
-    for i in prange(len(gate)):
-        a = gate_bias[i] if len(gate_bias) else np.float32(0.0)
-        b = up_bias[i] if len(up_bias) else np.float32(0.0)
-        if rows == 1:
-            out[0, i] = activate(kind, a + _dot(gate[i], x[0])) * (b + _dot(up[i], x[0]))
-        else:
-            for r in range(0, rows, ROWS):
-                dots = _dots(gate[i], up[i], x[r : r + ROWS])
-                for step in range(ROWS):
-                    out[r + step, i] = activate(kind, a + dots[step]) * (b + dots[ROWS + step])
+    n = len(gate)
+    for part in prange(parts):
+        opened, passed = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32)
+        for i in range(part * n // parts, (part + 1) * n // parts):
+            a = gate_bias[i] if len(gate_bias) else np.float32(0.0)
+            b = up_bias[i] if len(up_bias) else np.float32(0.0)
+            for start in range(0, rows, ROWS):
+                block = min(ROWS, rows - start)
+                _products(gate[i], x[start:], block, opened)
+                _products(up[i], x[start:], block, passed)
+                for r in range(block):
+                    out[start + r, i] = activate(kind, a + opened[r]) * (b + passed[r])
 
 
 @compiled
-def activated(kind: int, rows: int, x: Array) -> None:
+def activated(kind: int, width: int, rows: int, x: Array) -> None:
     """x ← act(x), [R, N]."""
     for r in range(rows):
-        for i in range(x.shape[1]):
+        for i in range(width):
             x[r, i] = activate(kind, x[r, i])
 
 
 @compiled
-def rms_norm(weight: Array, eps: float, x: Array, rows: int, out: Array) -> None:
-    """out ← x / √(mean(x²) + eps) · weight."""
-    n = x.shape[1]
+def rms_norm(weight: Array, eps: float, x: Array, rows: int, times: int, out: Array) -> None:
+    """out ← x / √(mean(x²) + eps) · weight, for each of a row's ``times`` parts."""
+    n = len(weight)
     for r in range(rows):
-        squares = np.float32(0.0)
-        for i in range(n):
-            squares += x[r, i] * x[r, i]
-        factor = np.float32(1.0 / math.sqrt(squares / n + eps))
-        for i in range(n):
-            out[r, i] = x[r, i] * factor * weight[i]
+        for start in range(0, times * n, n):
+            squares = np.float32(0.0)
+            for i in range(n):
+                squares += x[r, start + i] * x[r, start + i]
+            factor = np.float32(1.0 / math.sqrt(squares / n + eps))
+            for i in range(n):
+                out[r, start + i] = x[r, start + i] * factor * weight[i]
 
 
 @compiled
-def layer_norm(weight: Array, bias: Array, eps: float, x: Array, rows: int, out: Array) -> None:
-    """out ← (x − mean) / √(var + eps) · weight + bias."""
-    n = x.shape[1]
+def layer_norm(weight: Array, bias: Array, eps: float, x: Array, rows: int, times: int, out: Array) -> None:
+    """out ← (x − mean) / √(var + eps) · weight + bias, for each of a row's ``times`` parts."""
+    n = len(weight)
     for r in range(rows):
-        total = np.float32(0.0)
-        for i in range(n):
-            total += x[r, i]
-        mean, squares = np.float32(total / n), np.float32(0.0)
-        for i in range(n):
-            squares += (x[r, i] - mean) * (x[r, i] - mean)
-        factor = np.float32(1.0 / math.sqrt(squares / n + eps))
-        for i in range(n):
-            out[r, i] = (x[r, i] - mean) * factor * weight[i] + bias[i]
+        for start in range(0, times * n, n):
+            total, squares = np.float32(0.0), np.float32(0.0)
+            for i in range(n):
+                total += x[r, start + i]
+            mean = np.float32(total / n)
+            for i in range(n):
+                squares += (x[r, start + i] - mean) * (x[r, start + i] - mean)
+            factor = np.float32(1.0 / math.sqrt(squares / n + eps))
+            for i in range(n):
+                out[r, start + i] = (x[r, start + i] - mean) * factor * weight[i] + bias[i]
 
 
 @compiled
@@ -137,30 +159,32 @@ def add(x: Array, rows: int, out: Array) -> None:
 
 
 @compiled
-def clamp(limit: Number, rows: int, x: Array) -> None:
+def clamp(limit: Number, width: int, rows: int, x: Array) -> None:
     """x ← x held within ±limit."""
     for r in range(rows):
-        for i in range(x.shape[1]):
+        for i in range(width):
             x[r, i] = min(max(x[r, i], -limit), limit)
 
 
 @compiled
-def finish(factor: Number, bias: Array, cap: Number, rows: int, logits: Array) -> None:
+def finish(factor: Number, bias: Array, cap: Number, width: int, rows: int, logits: Array) -> None:
     """logits ← c·tanh((factor·logits + bias) / c); c = 0 is no cap, an empty bias is none."""
     for r in range(rows):
-        for i in range(logits.shape[1]):
+        for i in range(width):
             x = factor * logits[r, i] + (bias[i] if len(bias) else np.float32(0.0))
             logits[r, i] = cap * np.float32(math.tanh(x / cap)) if cap > 0 else x
 
 
 @compiled
-def turn(cos: Array, sin: Array, stride: int, gap: int, position: Array, rows: int, head: int, x: Array) -> None:
+def turn(
+    cos: Array, sin: Array, stride: int, gap: int, position: Array, rows: int, head: int, width: int, x: Array
+) -> None:
     """Rotary positions in place, on [R, H·E]: the pair of dimensions (stride·i, stride·i + gap) of each head turns by
     its angle at the row's position. cos and sin are [S, rotated part of a head]."""
     half = cos.shape[1] // 2
     for r in range(rows):
         c, s = cos[position[r]], sin[position[r]]
-        for start in range(0, x.shape[1], head):
+        for start in range(0, width, head):
             for i in range(half):
                 first = stride * i
                 second = first + gap

@@ -50,7 +50,8 @@ class Program:
                 value=f"{model.token.weight.device}, head {model.config.head.kind}",
                 remedy="Decode with runtime=torch.",
             )
-        numba.set_num_threads(min(torch.get_num_threads(), launched()))
+        self._threads = min(torch.get_num_threads(), launched())
+        numba.set_num_threads(self._threads)
         self._model, self._tower, self._head = model, _last_tower(model), model.head
         self._capacity, self._longest_source = capacity, sources
         self._build(sequences)
@@ -58,7 +59,7 @@ class Program:
         self._slots, self._sources = np.arange(sequences), np.arange(sequences)
 
     def _build(self, sequences: int) -> None:
-        room = Room(MOST_ROWS, sequences, self._capacity, self._longest_source)
+        room = Room(MOST_ROWS, sequences, self._capacity, self._longest_source, self._threads)
         self._built = Builder(self._tower.stack, self._model.config.d_model, room)
         self._logits = self._built.head(self._head, self._model.token.weight)
 
@@ -93,8 +94,8 @@ class Program:
         for start in range(0, len(tokens), MOST_ROWS):
             rows = self._rows(sequence[start : start + MOST_ROWS])
             self._pass(tokens[start : start + MOST_ROWS], rows)
-            logits.append(torch.from_numpy(self._logits[: rows.count].copy()))
-            hidden.append(torch.from_numpy(self._built.x[: rows.count].copy()))
+            logits.append(torch.from_numpy(self._logits[: rows.count, : self._model.config.vocab_size].copy()))
+            hidden.append(torch.from_numpy(self._built.x[: rows.count, : self._model.config.d_model].copy()))
         return torch.cat(logits), torch.cat(hidden)
 
     def forget(self, counts: Sequence[int]) -> None:
@@ -139,7 +140,7 @@ class Program:
     def _pass(self, tokens: Tensor, rows: Rows) -> None:
         tags = Tags.of(torch.from_numpy(rows.position)[:, None])
         x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
-        self._built.x[: rows.count] = x[:, 0].float().numpy()
+        self._built.x[: rows.count, : self._model.config.d_model] = x[:, 0].float().numpy()
         for instruction in self._built.instructions:
             instruction(rows)
 
