@@ -165,6 +165,21 @@ class Stepper:
         """See `Steps.hidden`."""
         return self._read.hidden
 
+    @property
+    def rows(self) -> int:
+        """B, as long as none were selected."""
+        return len(self._prompts)
+
+    @property
+    def cache(self) -> Cache:
+        """What has been read."""
+        return self._cache
+
+    @property
+    def source_tags(self) -> Tags | None:
+        """Of the sources of an encoder–decoder."""
+        return None if self._sources is None else self._source.tags
+
     def advance(self, token: Tensor) -> Tensor:
         """See `Steps.advance`."""
         return self.extend(token[:, None])[:, 0]

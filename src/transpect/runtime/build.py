@@ -78,6 +78,7 @@ class Builder:
 
     Attributes:
         instructions: in their order.
+        layers: how many instructions there are when each layer is done.
         x: [R, D] the residual stream, which a pass begins with.
         keys, values: for each layer [B, K, S, E], of tokens.
         source_keys, source_values: for each layer with cross-attention, of the source.
@@ -89,6 +90,7 @@ class Builder:
 
     def __init__(self, stack: Stack, d_model: int, room: Room) -> None:
         self.instructions: list[Instruction] = []
+        self.layers: list[int] = []
         self.room, self.stack = room, stack
         self.x = self._buffer(d_model)
         self._shared, self._normed, self._branch, self._sum = (self._buffer(d_model) for _ in range(4))
@@ -106,6 +108,7 @@ class Builder:
             layers: Any = stack.layers
             for step in layers[stack.unique[layer]].steps.values():
                 self._step(step)
+            self.layers.append(len(self.instructions))
         self._norm(stack.final_norm, self.x)
 
     def head(self, head: CausalLMHead, table: Tensor) -> Array:

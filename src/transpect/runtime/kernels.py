@@ -95,7 +95,17 @@ def linear(weight: Array, bias: Array, x: Array, rows: int, more: bool, parts: i
 
 
 @parallel
-def gated(gate: Array, gate_bias: Array, up: Array, up_bias: Array, kind: int, x: Array, rows: int, out: Array) -> None:
+def gated(
+    gate: Array,
+    gate_bias: Array,
+    up: Array,
+    up_bias: Array,
+    kind: int,
+    x: Array,
+    rows: int,
+    parts: int,
+    out: Array,
+) -> None:
     """out ← act(x·Gᵀ + g) ⊙ (x·Uᵀ + u): [R, D] -> [R, N]."""
     n = len(gate)
     for part in prange(parts):

@@ -84,8 +84,13 @@ class Program:
                 _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real)
 
     @torch.inference_mode()
-    def read(self, tokens: Tensor, sequence: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def read(self, tokens: Tensor, sequence: Sequence[int], n_layers: int | None = None) -> tuple[Tensor, Tensor]:
         """Read tokens [R], each the next one of its sequence.
+
+        Args:
+            tokens: ids.
+            sequence: which one, of each.
+            n_layers: leave the other layers out; None is all.
 
         Returns:
             logits [R, V] of what follows each, and what the head read, [R, D].
@@ -93,7 +98,7 @@ class Program:
         logits, hidden = [], []
         for start in range(0, len(tokens), MOST_ROWS):
             rows = self._rows(sequence[start : start + MOST_ROWS])
-            self._pass(tokens[start : start + MOST_ROWS], rows)
+            self._pass(tokens[start : start + MOST_ROWS], rows, n_layers)
             logits.append(torch.from_numpy(self._logits[: rows.count, : self._model.config.vocab_size].copy()))
             hidden.append(torch.from_numpy(self._built.x[: rows.count, : self._model.config.d_model].copy()))
         return torch.cat(logits), torch.cat(hidden)
@@ -137,11 +142,13 @@ class Program:
         assert position.max(initial=0) < self._capacity, "a sequence fits its room"
         return Rows(len(which), self._slots[which], position, self._sources[which])
 
-    def _pass(self, tokens: Tensor, rows: Rows) -> None:
+    def _pass(self, tokens: Tensor, rows: Rows, n_layers: int | None) -> None:
         tags = Tags.of(torch.from_numpy(rows.position)[:, None])
         x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
         self._built.x[: rows.count, : self._model.config.d_model] = x[:, 0].float().numpy()
-        for instruction in self._built.instructions:
+        built = self._built
+        leave = built.layers[-1 if n_layers is None else n_layers - 1]
+        for instruction in (*built.instructions[:leave], *built.instructions[built.layers[-1] :]):
             instruction(rows)
 
 

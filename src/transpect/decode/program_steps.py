@@ -1,0 +1,124 @@
+"""Steps of a decode program: the model reads the prompts, the program goes on.
+
+Axes: B batch, k tokens read at once, V vocabulary, D model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from transpect.base.errors import ConfigError
+from transpect.core import Transformer
+from transpect.decode.stepper import Read, Stepper
+
+Runtime = Literal["auto", "torch", "program"]
+"""What computes the steps after a prompt: PyTorch, a decode program (`transpect.runtime`), or what suits a model."""
+
+LARGE_ENOUGH = 10_000_000
+"""Parameters from which on ``auto`` takes a program. A smaller model is quick by any way, and compiling the loops for
+the first time takes seconds."""
+
+_SUITS: WeakKeyDictionary[Transformer, bool] = WeakKeyDictionary()
+
+
+def suits(model: Transformer) -> bool:
+    """Whether ``auto`` takes a program for a model: there is one, and the model is large enough."""
+    if sum(parameter.numel() for parameter in model.parameters()) < LARGE_ENOUGH:
+        return False
+    if model.token.weight.device.type != "cpu":
+        return False
+    if model not in _SUITS:
+        from transpect.runtime import Program
+
+        try:
+            Program(model, 1, 1)
+        except ConfigError:
+            _SUITS[model] = False
+        else:
+            _SUITS[model] = True
+    return _SUITS[model]
+
+
+class ProgramSteps:
+    """See `Steps`.
+
+    Args:
+        first: reads the prompts, with a cache that holds all of them.
+        capacity: how long the longest row will become.
+        longest_source: of an encoder–decoder, in tokens.
+
+    Raises:
+        ConfigError: a program can't do what the model does.
+    """
+
+    def __init__(self, first: Stepper, capacity: int, longest_source: int) -> None:
+        from transpect.runtime import Program  # numba takes half a second
+
+        self._first: Stepper | None = first
+        self.vocab_size, self.device = first.vocab_size, first.device
+        self._program = Program(first.model, first.rows, capacity, longest_source)
+        self._hidden = torch.empty(0)
+        self._real = torch.empty(0, 0, dtype=torch.bool)
+
+    def prefill(self, *, every: bool = False) -> Tensor:
+        """See `Steps.prefill`."""
+        assert self._first is not None, "called once"
+        logits = self._first.prefill(every=every)
+        self._hidden = self._first.hidden.float()
+        self._program.fill(self._first.cache, self._first.source_tags)
+        self._first = None
+        return logits
+
+    @property
+    def hidden(self) -> Tensor:
+        """See `Steps.hidden`."""
+        return self._hidden
+
+    def advance(self, token: Tensor) -> Tensor:
+        """See `Steps.advance`."""
+        return self.extend(token[:, None])[:, 0]
+
+    def extend(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        """See `Steps.extend`."""
+        self._real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+        logits, self._hidden = self._read(tokens, self._real, None)
+        return logits
+
+    def _read(self, tokens: Tensor, real: Tensor, n_layers: int | None) -> tuple[Tensor, ...]:
+        """Logits [B, k, V] and hidden [B, k, D]; 0 where there is no token."""
+        read = self._program.read(tokens[real], real.nonzero()[:, 0].tolist(), n_layers)
+        if bool(real.all()):
+            return tuple(flat.view(*real.shape, -1) for flat in read)
+        both = tuple(flat.new_zeros(*real.shape, flat.shape[-1]) for flat in read)
+        for placed, flat in zip(both, read, strict=True):
+            placed[real] = flat
+        return both
+
+    @contextmanager
+    def ahead(self, n_layers: int) -> Iterator[Read]:
+        """See `ReadsAhead.ahead`."""
+        before = self._program.lengths.copy()
+
+        def read(tokens: Tensor, real: Tensor | None) -> Tensor:
+            return self._read(tokens, torch.ones_like(tokens, dtype=torch.bool) if real is None else real, n_layers)[0]
+
+        try:
+            yield read
+        finally:
+            self._program.lengths = before
+
+    def forget(self, keep: Tensor) -> None:
+        """See `Steps.forget`."""
+        assert keep.shape == self._real.shape, "of the columns read last, before rows were selected"
+        self._program.forget((self._real & ~keep).sum(1).tolist())
+
+    def select(self, rows: Sequence[int]) -> None:
+        """See `Steps.select`."""
+        self._program.select(rows)
+        self._hidden = self._hidden[list(rows)]

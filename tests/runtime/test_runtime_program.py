@@ -1,0 +1,320 @@
+"""A decode program is the model: over every position scheme and shape, rows, batches, and what becomes of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from transpect.base.errors import ConfigError
+from transpect.cache import DenseCache
+from transpect.core import (
+    NO_SOURCE,
+    AttentionConfig,
+    Causal,
+    CausalLM,
+    FromGlobal,
+    Full,
+    Glu,
+    LayerNorm,
+    Mlp,
+    ModelConfig,
+    PrefixLM,
+    RMSNorm,
+    SameSegment,
+    StackConfig,
+    Tags,
+    Transformer,
+    Window,
+)
+from transpect.core.attention import QkNorm
+from transpect.core.embeddings import EmbeddingConfig, Factor
+from transpect.core.feedforward import ACTIVATIONS
+from transpect.core.kernels import Naive
+from transpect.core.norms import BranchEnd, Enter, PlainLayerNorm, Post, Pre, Sandwich
+from transpect.core.positions import (
+    Alibi,
+    DynamicNTK,
+    Kerple,
+    Learned,
+    LinearScaling,
+    NoPosition,
+    Position,
+    Rope,
+    Sinusoidal,
+    T5Buckets,
+    TransformerXL,
+    Yarn,
+)
+from transpect.runtime import Program
+from transpect.runtime.program import MOST_ROWS
+
+VOCAB = 37
+Change = Callable[[StackConfig], StackConfig]
+
+POSITIONS: dict[str, Position] = {
+    "none": NoPosition(),
+    "sinusoidal": Sinusoidal(),
+    "learned": Learned(),
+    "rope": Rope(),
+    "rope interleaved": Rope(interleaved=True),
+    "rope in part": Rope(fraction=0.5),
+    "rope linear": Rope(scaling=LinearScaling(2.0)),
+    "rope yarn": Rope(scaling=Yarn(4.0, 8)),
+    "alibi": Alibi(),
+    "kerple": Kerple(),
+    "t5": T5Buckets(buckets=8, max_distance=6),
+}
+
+
+def attention(**options: object) -> Change:
+    return lambda stack: replace(stack, attention=replace(stack.attention, **options))  # type: ignore[arg-type]
+
+
+def stack(**options: object) -> Change:
+    return lambda before: replace(before, **options)  # type: ignore[arg-type]
+
+
+STACKS: dict[str, Change] = {
+    "gqa": attention(n_kv_heads=2),
+    "mqa": attention(n_kv_heads=1),
+    "head_dim": attention(head_dim=6),
+    "no biases": attention(qkv_bias=False, out_bias=False),
+    "clip": attention(clip=0.3),
+    "soft cap": attention(soft_cap=0.7, kernel=Naive()),
+    "scale": attention(scale=0.9),
+    "norm of heads": attention(qk_norm=QkNorm(RMSNorm())),
+    "norm of all heads": attention(qk_norm=QkNorm(LayerNorm(), over="all_heads"), n_kv_heads=2),
+    "window": stack(visibility=Window(3)),
+    "window of one": stack(visibility=Window(1)),
+    "packed": stack(visibility=Causal() & SameSegment()),
+    "prefix": stack(visibility=PrefixLM()),
+    "post": stack(placement=Post()),
+    "enter": stack(placement=Enter()),
+    "sandwich": stack(placement=Sandwich()),
+    "branch end": stack(placement=BranchEnd()),
+    "rms": stack(norm=RMSNorm()),
+    "rms from 1": stack(norm=RMSNorm(unit_offset=True)),
+    "plain norm": stack(norm=PlainLayerNorm()),
+    "norm without bias": stack(norm=LayerNorm(bias=False)),
+    "parallel": stack(steps=(("self", "ffn"),)),
+    "parallel, one norm": stack(steps=(("self", "ffn"),), shared_norm=True),
+    "parallel, sandwich": stack(steps=(("self", "ffn"),), placement=Sandwich()),
+    "parallel, post": stack(steps=(("self", "ffn"),), placement=Post()),
+    "no first norm": stack(first_norm=False),
+    "shared layers": stack(n_layers=4, n_unique=2),
+    **{f"mlp {act}": stack(ffn=Mlp(d_ff=20, act=act)) for act in ACTIVATIONS},  # type: ignore[arg-type]
+    **{f"glu {act}": stack(ffn=Glu(d_ff=20, act=act)) for act in ACTIVATIONS},  # type: ignore[arg-type]
+    "glu with bias": stack(ffn=Glu(d_ff=20, bias=True)),
+}
+HEADS = {
+    "own": CausalLM(tied=False),
+    "bias": CausalLM(bias=True),
+    "rescaled": CausalLM(rescaled=True),
+    "cap": CausalLM(soft_cap=1.5),
+    "all": CausalLM(tied=False, bias=True, rescaled=True, soft_cap=1.5),
+}
+
+
+def config(positions: Position, change: Change = lambda same: same, **options: object) -> ModelConfig:
+    tower = StackConfig(n_layers=2, attention=AttentionConfig(n_heads=4), positions=positions)
+    return ModelConfig(VOCAB, 16, 64, decoder=change(tower), **options)  # type: ignore[arg-type]
+
+
+def with_encoder(plain: ModelConfig) -> ModelConfig:
+    assert plain.decoder is not None
+    decoder = replace(plain.decoder, steps=(("self",), ("cross",), ("ffn",)))
+    return replace(plain, encoder=replace(plain.decoder, visibility=Full()), decoder=decoder)
+
+
+def built(plan: ModelConfig, dtype: torch.dtype = torch.float32) -> Transformer:
+    model, generator = Transformer(plan).eval(), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return model.to(dtype)
+
+
+class Slow:
+    """The model itself, over everything that each sequence has read, one at a time and without a cache."""
+
+    def __init__(self, model: Transformer, prompts: list[list[int]], sources: list[list[int]] | None) -> None:
+        self.model, self.read, self.prefix = model, [list(prompt) for prompt in prompts], list(map(len, prompts))
+        self.sources: list[list[int]] = [[] for _ in prompts] if sources is None else sources
+
+    @torch.no_grad()
+    def logits(self, which: int) -> Tensor:
+        ids = torch.tensor([self.read[which]])
+        position = torch.arange(ids.shape[1])[None]
+        tags = Tags.of(position, prefix=position < self.prefix[which])
+        source = self.model.encode(torch.tensor([self.sources[which]])) if self.model.config.encoder else NO_SOURCE
+        out: Tensor = self.model(ids, tags=tags, source=source)
+        return out[0, -1].float()
+
+    def then(self, tokens: list[int], sequence: list[int]) -> Tensor:
+        rows = []
+        for token, which in zip(tokens, sequence, strict=True):
+            self.read[which].append(token)
+            rows.append(self.logits(which))
+        return torch.stack(rows)
+
+    def select(self, index: list[int]) -> None:
+        self.read = [list(self.read[i]) for i in index]
+        self.prefix, self.sources = [self.prefix[i] for i in index], [self.sources[i] for i in index]
+
+
+PROMPTS = [[5, 1, 9, 9], [3], [7, 2, 36, 0, 11, 4, 8]]
+SOURCES = [[4, 2], [6, 30, 1, 1, 2, 9], [8]]
+
+
+def started(model: Transformer, capacity: int = 24) -> tuple[Program, Slow]:
+    """Both after the prompts, which are padded on the left in the cache."""
+    longest = max(map(len, PROMPTS))
+    ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in PROMPTS])
+    tags = Tags.padded(torch.arange(longest) >= longest - torch.tensor([[len(prompt)] for prompt in PROMPTS]))
+    if model.config.last.looks_ahead(prefix=True):
+        tags = replace(tags, prefix=tags.position >= 0)
+    cache, source = DenseCache(), NO_SOURCE
+    with torch.inference_mode():
+        if model.config.encoder:
+            width = max(map(len, SOURCES))
+            padded = torch.tensor([own + [0] * (width - len(own)) for own in SOURCES])
+            real = torch.arange(width) < torch.tensor([[len(own)] for own in SOURCES])
+            source = model.encode(padded, tags=Tags.padded(real))
+        model(ids, tags=tags, source=source, cache=cache)
+    program = Program(model, len(PROMPTS), capacity, 6 if model.config.encoder else 0)
+    program.fill(cache, source.tags if model.config.encoder else None)
+    return program, Slow(model, PROMPTS, SOURCES if model.config.encoder else None)
+
+
+def assert_equal(program: Program, slow: Slow, tokens: list[int], sequence: list[int], tolerance: float = 1e-5) -> None:
+    found, _ = program.read(torch.tensor(tokens), sequence)
+    assert torch.allclose(found, slow.then(tokens, sequence), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_positions(positions: str, kind: str) -> None:
+    plan = config(POSITIONS[positions])
+    program, slow = started(built(plan if kind == "decoder" else with_encoder(plan)))
+    for step in range(3):
+        assert_equal(program, slow, [step, 30 - step, 12], [0, 1, 2])
+
+
+@pytest.mark.parametrize("change", STACKS)
+def test_stacks(change: str) -> None:
+    program, slow = started(built(config(Rope(), STACKS[change])))
+    for step in range(2):
+        assert_equal(program, slow, [step, 30 - step, 12], [0, 1, 2])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_heads(head: str) -> None:
+    program, slow = started(built(config(Alibi(), head=HEADS[head])))
+    assert_equal(program, slow, [1, 30, 12], [0, 1, 2])
+
+
+@pytest.mark.parametrize("factor", [Factor(6), Factor(6, early=True, bias=False)], ids=["late", "early"])
+def test_token_vectors_of_their_own_width(factor: Factor) -> None:
+    program, slow = started(built(config(Learned(), embedding=EmbeddingConfig(scaled=True, factor=factor))))
+    assert_equal(program, slow, [1, 30, 12], [0, 1, 2])
+
+
+@pytest.mark.parametrize("head", ["own", "bias"])
+def test_bfloat16_weights_are_read_as_they_are(head: str) -> None:
+    """As a float32 model with the same numbers: activations are not rounded."""
+    model = built(config(Rope(), attention(n_kv_heads=2), head=HEADS[head]), torch.bfloat16)
+    program, _ = started(model)
+    wide, slow = started(built(model.config).to(torch.bfloat16).float())
+    for which, other in ((program._built.keys, wide._built.keys), (program._built.values, wide._built.values)):
+        for own, theirs in zip(which, other, strict=True):
+            own[:] = theirs  # the prompt is read by the model, which does round
+    assert_equal(program, slow, [1, 30, 12], [0, 1, 2])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, MOST_ROWS, MOST_ROWS + 1, 2 * MOST_ROWS + 5])
+def test_any_number_of_rows(rows: int) -> None:
+    """Several tokens of one sequence, in one pass and in several, mixed with others: each sees those before it."""
+    program, slow = started(built(config(Rope(), attention(n_kv_heads=2))), capacity=60)
+    sequence = [0 if row % 3 else 2 for row in range(rows)] if rows > 2 else [1] * rows
+    assert_equal(program, slow, [row * 7 % VOCAB for row in range(rows)], sequence)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("index", [[2, 0, 1], [1], [0, 0, 0, 0, 0], [2, 2, 0, 1, 2], [1, 2, 1], [0, 1, 2]], ids=str)
+def test_select_takes_everything_along(index: list[int], kind: str) -> None:
+    plan = config(Rope())
+    program, slow = started(built(plan if kind == "decoder" else with_encoder(plan)))
+    assert_equal(program, slow, [1, 2, 3], [0, 1, 2])
+    for _ in range(2):
+        program.select(index)
+        slow.select(index)
+        rows = list(range(len(index)))
+        assert_equal(program, slow, [20 + row for row in rows], rows)
+        index = rows[::-1]
+
+
+def test_forgotten_tokens_were_never_read() -> None:
+    program, slow = started(built(config(T5Buckets(buckets=8, max_distance=6))))
+    program.read(torch.tensor([1, 2, 3, 4, 5, 6]), [0, 0, 0, 1, 2, 2])
+    program.forget([2, 1, 0])
+    slow.then([1, 5, 6], [0, 2, 2])
+    assert_equal(program, slow, [7, 8, 9], [0, 1, 2])
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
+def test_first_layers_alone(n_layers: int) -> None:
+    model = built(config(Rope(), stack(n_layers=3)))
+    program, slow = started(model)
+    early = Slow(model.leaving_early(n_layers).eval(), PROMPTS, None)
+    found, _ = program.read(torch.tensor([1, 2]), [0, 2], n_layers)
+    assert torch.allclose(found, early.then([1, 2], [0, 2]), atol=1e-5)
+    program.forget([1, 0, 1])
+    assert_equal(program, slow, [4, 5, 6], [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("plan", "what"),
+    [
+        (config(Rope(scaling=DynamicNTK(2.0, 8))), "dynamic"),
+        (config(TransformerXL()), "distance"),
+        (config(Rope(), stack(visibility=Causal() & (Window(4) | FromGlobal()))), "visibility"),
+        (config(Rope(), stack(visibility=Window(4, dilation=2))), "visibility"),
+        (config(Rope(), attention(qk_norm=QkNorm(RMSNorm(), over="each_head"))), "NormOfEachHead"),
+    ],
+    ids=["dynamic", "transformer-xl", "global tokens", "dilated window", "norm of each head"],
+)
+def test_what_a_program_cannot_do_is_refused_by_name(plan: ModelConfig, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        Program(built(plan), 1, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_other_dtypes_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(ConfigError, match=str(dtype)):
+        Program(built(config(Rope()), dtype), 1, 8)
+
+
+def test_weights_are_shared_with_the_model() -> None:
+    model = built(config(Rope()))
+    program, slow = started(model)
+    with torch.no_grad():
+        model.token.weight.mul_(1.5)
+    found, _ = program.read(torch.tensor([3]), [1])
+    assert torch.allclose(found, (model.head.project(torch.from_numpy(program._built.x[:1, :16]), model.token.weight)))
+    del slow
+
+
+def test_nan_is_not_lost() -> None:
+    model = built(config(Rope()))
+    with torch.no_grad():
+        model.token.weight[3] = torch.nan
+    program, _ = started(model)
+    assert program.read(torch.tensor([3]), [1])[0].isnan().any()
+
+
+def test_pre_norm_is_the_default_here() -> None:
+    assert isinstance(config(Rope()).last.placement, Pre)
