@@ -235,7 +235,7 @@ def test_bfloat16_weights_are_read_as_they_are(head: str) -> None:
     assert_equal(program, slow, [1, 30, 12], [0, 1, 2])
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, MOST_ROWS, MOST_ROWS + 1, 2 * MOST_ROWS + 5])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 9, 13, MOST_ROWS + 3])
 def test_any_number_of_rows(rows: int) -> None:
     """Several tokens of one sequence, in one pass and in several, mixed with others: each sees those before it."""
     program, slow = started(built(config(Rope(), attention(n_kv_heads=2))), capacity=60)
