@@ -7,6 +7,7 @@ from transpect.decode.engine import decode, generate, stream
 from transpect.decode.events import Events
 from transpect.decode.guidance import Guided
 from transpect.decode.params import GenerationParams
+from transpect.decode.program_steps import ProgramSteps, Runtime
 from transpect.decode.prompts import Prompts
 from transpect.decode.request import Event, FinishReason, Request, Result
 from transpect.decode.row import Row
@@ -34,11 +35,13 @@ __all__ = [
     "JsonSchema",
     "OneOf",
     "Passage",
+    "ProgramSteps",
     "Prompts",
     "Regex",
     "Request",
     "Result",
     "Row",
+    "Runtime",
     "Sample",
     "Sampler",
     "Score",

@@ -19,11 +19,12 @@ from transpect.decode.constraints import matching
 from transpect.decode.events import Events
 from transpect.decode.guidance import Guided, without
 from transpect.decode.params import GenerationParams
+from transpect.decode.program_steps import ProgramSteps, Runtime, by_program, check_runtime
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.resuming import check_resumes
 from transpect.decode.row import Row
 from transpect.decode.sampling import check_minimum
-from transpect.decode.stepper import Stepper, Steps
+from transpect.decode.stepper import ReadsAhead, Stepper, Steps
 from transpect.decode.strategies import Strategy
 from transpect.decode.trace import FREE, Constraint
 from transpect.text.tokenizer import Tokenizer
@@ -38,6 +39,7 @@ def generate(
     prefill_chunk: int | None = None,
     memory: int | None = None,
     cache: CacheKind | None = None,
+    runtime: Runtime = "torch",
 ) -> list[Result]:
     """As `stream`, all at once: the outputs in the order of the requests, and those of one request in theirs."""
     events = stream(
@@ -48,6 +50,7 @@ def generate(
         prefill_chunk=prefill_chunk,
         memory=memory,
         cache=cache,
+        runtime=runtime,
     )
     return collect(events)
 
@@ -61,6 +64,7 @@ def stream(
     prefill_chunk: int | None = None,
     memory: int | None = None,
     cache: CacheKind | None = None,
+    runtime: Runtime = "torch",
 ) -> Events:
     """Decode requests and give out each token as soon as it is chosen. Closing the iterator cancels the rest, and its
     `Events.cancel` one request.
@@ -77,9 +81,11 @@ def stream(
         memory: likewise. With it, prompt and output may be longer than the context.
         cache: likewise. What goes on beyond the context does so whatever ``overflow`` says. With `Static` requests
             that draft tokens are decoded one by one, as rows that keep different numbers of them need more columns.
+        runtime: what computes the steps after a prompt.
 
     Raises:
-        ConfigError: a cache, or ``overflow="sinks"``, for a model that can't be served by it.
+        ConfigError: a cache, or ``overflow="sinks"``, for a model that can't be served by it; ``runtime="program"``
+            for a model or a cache that there is no program for.
         GenerationError: a model that can't write, an empty prompt, a source where there should be none or none where
             there should be one, ids outside the vocabulary, stop strings or a constraint without a tokenizer,
             ``min_new_tokens`` where every token ends the output, a constraint that the vocabulary can't write.
@@ -95,6 +101,7 @@ def stream(
     fitted = [fit(model.config, request.seeded(), kind) for request in requests]
     for request in fitted:
         check_resumes(request, model.config, _remembering(request.params, kind))
+        check_runtime(runtime, model, _remembering(request.params, kind))
     cancelled = set[int]()
     rows = [
         Row(
@@ -106,7 +113,7 @@ def stream(
         )
         for index, request in enumerate(fitted)
     ]
-    return Events(_stream(model, rows, batch_size, prefill_chunk, kind, cancelled), cancelled)
+    return Events(_stream(model, rows, batch_size, prefill_chunk, kind, runtime, cancelled), cancelled)
 
 
 def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
@@ -226,15 +233,21 @@ def _stream(
     batch_size: int,
     prefill_chunk: int | None,
     kind: CacheKind,
+    runtime: Runtime,
     cancelled: Set[int],
 ) -> Generator[Event, None, None]:
-    for event in _all(model, rows, batch_size, prefill_chunk, kind):
+    for event in _all(model, rows, batch_size, prefill_chunk, kind, runtime):
         if event.request not in cancelled:
             yield event
 
 
 def _all(
-    model: Transformer, rows: list[Row], batch_size: int, prefill_chunk: int | None, kind: CacheKind
+    model: Transformer,
+    rows: list[Row],
+    batch_size: int,
+    prefill_chunk: int | None,
+    kind: CacheKind,
+    runtime: Runtime,
 ) -> Iterator[Event]:
     for row in rows:
         if not row.params.max_new_tokens:
@@ -245,14 +258,20 @@ def _all(
             continue
         requests = [row.request for row in batch]
         others = without(requests)
-        steps = Stepper(
+        own_kind = _remembering(batch[0].params, kind)
+        horizons = [len(own.prompt) + own.params.max_new_tokens for own in (*requests, *others)]
+        sources = [own.source or () for own in (*requests, *others)]
+        first = Stepper(
             model,
             [own.read for own in (*requests, *others)],
-            horizons=[len(own.prompt) + own.params.max_new_tokens for own in (*requests, *others)],
-            sources=[own.source or () for own in (*requests, *others)] if model.config.encoder else None,
+            horizons=horizons,
+            sources=sources if model.config.encoder else None,
             prefill_chunk=prefill_chunk,
-            cache=_remembering(batch[0].params, kind),
+            cache=own_kind,
         )
+        steps: ReadsAhead = first
+        if by_program(runtime, model, own_kind):
+            steps = ProgramSteps(first, max(horizons), max(map(len, sources)))
         yield from decode(Guided(steps, [own.params.guidance_scale for own in requests]) if others else steps, batch)
 
 

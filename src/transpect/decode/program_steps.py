@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError
+from transpect.cache import CacheKind, Dense
 from transpect.core import Transformer
 from transpect.decode.stepper import Read, Stepper
 
@@ -27,17 +28,36 @@ the first time takes seconds."""
 _SUITS: WeakKeyDictionary[Transformer, bool] = WeakKeyDictionary()
 
 
-def suits(model: Transformer) -> bool:
-    """Whether ``auto`` takes a program for a model: there is one, and the model is large enough."""
-    if sum(parameter.numel() for parameter in model.parameters()) < LARGE_ENOUGH:
-        return False
-    if model.token.weight.device.type != "cpu":
+def check_runtime(runtime: Runtime, model: Transformer, kind: CacheKind) -> None:
+    """Refuse a runtime that can't serve a model with a cache.
+
+    Raises:
+        ConfigError: an unknown one; a program that there is none of.
+    """
+    if runtime not in get_args(Runtime):
+        raise ConfigError(f"runtime must be one of {', '.join(get_args(Runtime))}", value=runtime)
+    if runtime != "program":
+        return
+    if kind != Dense():
+        raise ConfigError(
+            "a decode program remembers all keys and values as they are",
+            value=f"cache {kind.kind}",
+            remedy="Decode with runtime=torch, or leave out what chooses the cache.",
+        )
+    from transpect.runtime import Program  # numba takes half a second
+
+    Program(model, 1, 1)
+
+
+def by_program(runtime: Runtime, model: Transformer, kind: CacheKind) -> bool:
+    """Whether a program computes the steps. ``auto`` takes one where there is one and the model is large enough."""
+    if runtime != "auto":
+        return runtime == "program"
+    if kind != Dense() or sum(parameter.numel() for parameter in model.parameters()) < LARGE_ENOUGH:
         return False
     if model not in _SUITS:
-        from transpect.runtime import Program
-
         try:
-            Program(model, 1, 1)
+            check_runtime("program", model, kind)
         except ConfigError:
             _SUITS[model] = False
         else:
@@ -58,7 +78,7 @@ class ProgramSteps:
     """
 
     def __init__(self, first: Stepper, capacity: int, longest_source: int) -> None:
-        from transpect.runtime import Program  # numba takes half a second
+        from transpect.runtime import Program
 
         self._first: Stepper | None = first
         self.vocab_size, self.device = first.vocab_size, first.device

@@ -9,6 +9,7 @@ from typing import Any
 from transpect import interop
 from transpect.base.devices import resolve_device
 from transpect.core import Kernel
+from transpect.decode import Runtime
 from transpect.interop.labels import read_labels
 from transpect.lm.chatting import Chatting
 from transpect.lm.reading import Reading
@@ -22,6 +23,7 @@ def load(
     dtype: str | None = None,
     kernel: Kernel | str | Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
+    runtime: Runtime = "auto",
 ) -> LanguageModel:
     """Open a model by its name: a Hugging Face directory, a run directory (its best checkpoint), a GGUF file,
     ``pip:NAME``, ``hf:OWNER/NAME``, ``ms:OWNER/NAME``.
@@ -33,6 +35,8 @@ def load(
         kernel: how softmax attention is computed: a kernel, its name, or its name as ``kind`` and its options; None is
             the default.
         allow_pickle: read pickled weights where there are no others; nothing in them runs.
+        runtime: what computes the steps after a prompt: ``torch``, ``program`` (a decode program, on a CPU, see
+            `transpect.runtime`), or ``auto``, which takes a program where there is one for a model that is not small.
 
     Raises:
         CheckpointError: no checkpoint there, or a damaged one.
@@ -49,6 +53,7 @@ def load(
         interop.load_generation(place),
         max_length=interop.read_max_length(place),
         labels=read_labels(place, model.config.head),
+        runtime=runtime,
     )
 
 
@@ -64,6 +69,7 @@ class LanguageModel(Chatting, Scoring, Reading):
         generation: entries of ``generation_config.json``.
         labels: what the classes of a classifier are called; None is LABEL_0, LABEL_1, …
         max_length: how many tokens of a text `embed` reads, where that is less than the model's context.
+        runtime: see `load`.
 
     Example:
         >>> lm = load("runs/demo")

@@ -78,7 +78,13 @@ class Writing(Parts):
         """As `generate`, always a list, with ids, log-probabilities, the reason of the end and the seed of each."""
         requests = self.requests(prompts, **params)
         return generate_results(
-            self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory, cache=cache
+            self.model,
+            requests,
+            tokenizer=self.tokenizer,
+            batch_size=batch_size,
+            memory=memory,
+            cache=cache,
+            runtime=self.runtime,
         )
 
     def translate(
@@ -137,7 +143,13 @@ class Writing(Parts):
         """Each token of each prompt as soon as it is chosen; `Events.cancel` ends one of them."""
         requests = self.requests(prompts, **params)
         return stream_events(
-            self.model, requests, tokenizer=self.tokenizer, batch_size=batch_size, memory=memory, cache=cache
+            self.model,
+            requests,
+            tokenizer=self.tokenizer,
+            batch_size=batch_size,
+            memory=memory,
+            cache=cache,
+            runtime=self.runtime,
         )
 
     def requests(

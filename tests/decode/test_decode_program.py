@@ -1,0 +1,70 @@
+"""Requests by a decode program get what they get by PyTorch, whatever the strategy; and who is given a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from transpect.base.errors import ConfigError
+from transpect.cache import Int8, Static
+from transpect.decode import GenerationParams, Result, generate
+from transpect.decode import program_steps as steps
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampling": {"temperature": 1.0, "top_p": 0.9, "n": 2},
+    "penalties": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+    "beams": {"num_beams": 3, "n": 2},
+    "contrastive": {"penalty_alpha": 0.5, "top_k": 4},
+    "best of": {"best_of": 3, "temperature": 1.0},
+    "look-up": {"prompt_lookup_num_tokens": 3},
+    "early exit": {"early_exit": 1, "temperature": 1.0},
+    "guidance": {"guidance_scale": 1.5},
+}
+
+
+def both(tools: Any, case: Any, **params: Any) -> tuple[list[Result], list[Result]]:
+    model = tools.model(case, torch.float32)
+    own = [GenerationParams(max_new_tokens=7, seed=i).override(params) for i in range(4)]
+    requests = tools.requests(model, own)
+    return generate(model, requests, runtime="program", batch_size=6), generate(model, requests, batch_size=6)
+
+
+@pytest.mark.parametrize("shape", ["gqa", "window", "encoder-decoder"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_program_writes_what_the_model_writes(tools: Any, strategy: str, shape: str) -> None:
+    found, expected = both(tools, tools.Case("alibi", shape), **STRATEGIES[strategy])
+    assert [result.ids for result in found] == [result.ids for result in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+        assert (one.drafted, one.accepted) == (other.drafted, other.accepted)
+
+
+def test_a_program_that_is_asked_for_is_there_or_refused(tools: Any) -> None:
+    for positions, what in (("rope-dynamic", "dynamic"), ("transformer-xl", "distance")):
+        model = tools.model(tools.Case(positions, "mha"), torch.float32)
+        with pytest.raises(ConfigError, match=what):
+            generate(model, tools.requests(model, [GenerationParams(2)]), runtime="program")
+    model = tools.model(dtype=torch.float32)
+    requests = tools.requests(model, [GenerationParams(2)])
+    for cache in (Static(20), Int8(group=2)):
+        with pytest.raises(ConfigError, match=cache.kind):
+            generate(model, requests, runtime="program", cache=cache)
+    with pytest.raises(ConfigError, match=r"memory|sliding"):
+        generate(model, requests, runtime="program", memory=3)
+    with pytest.raises(ConfigError, match="auto, torch, program"):
+        generate(model, requests, runtime="fast")
+
+
+def test_auto_takes_a_program_for_large_models_that_have_one(tools: Any, monkeypatch: Any) -> None:
+    dense = steps.Dense()
+    model, other = tools.model(dtype=torch.float32), tools.model(tools.Case("transformer-xl"), torch.float32)
+    assert not steps.by_program("auto", model, dense)
+    monkeypatch.setattr(steps, "LARGE_ENOUGH", 1)
+    assert steps.by_program("auto", model, dense)
+    assert not steps.by_program("auto", model, Int8())
+    assert not steps.by_program("auto", other, dense)
+    assert not steps.by_program("auto", tools.model(), dense)  # float64
+    assert not steps.by_program("torch", model, dense)
