@@ -18,10 +18,13 @@ import numpy as np
 from numba import prange
 
 from transpect.runtime.numeric import Number, activate, compiled, parallel, widen
+from transpect.runtime.products import pair
 
 Array = Any
 PAD = 16
 """How much wider buffers of rows are."""
+SCRATCH = 64
+"""Room for the sums of a thread, wide enough that no two threads write to one line of the cache."""
 ROWS = 8
 """How many rows are computed at a time, where there are more than four."""
 
@@ -34,64 +37,40 @@ def _dot(w: Array, x: Array) -> Number:
     return total
 
 
-@compiled
-def _dots4(w: Array, x: Array, dots: Array) -> None:
-    """A weight row with four rows of x."""
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
-    a0, a1, a2, a3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-    for d in range(len(w)):
-        v = widen(w[d])
-        a0 += v * x0[d]
-        a1 += v * x1[d]
-        a2 += v * x2[d]
-        a3 += v * x3[d]
-    dots[0], dots[1], dots[2], dots[3] = a0, a1, a2, a3
-
-
-@compiled
-def _dots8(w: Array, x: Array, dots: Array) -> None:
-    """A weight row with eight rows of x."""
-    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
-    a0, a1, a2, a3 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-    a4, a5, a6, a7 = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-    for d in range(len(w)):
-        v = widen(w[d])
-        a0 += v * x0[d]
-        a1 += v * x1[d]
-        a2 += v * x2[d]
-        a3 += v * x3[d]
-        a4 += v * x4[d]
-        a5 += v * x5[d]
-        a6 += v * x6[d]
-        a7 += v * x7[d]
-    dots[0], dots[1], dots[2], dots[3] = a0, a1, a2, a3
-    dots[4], dots[5], dots[6], dots[7] = a4, a5, a6, a7
-
-
-@compiled
-def _products(w: Array, x: Array, rows: int, dots: Array) -> None:
-    """dots[r] ← w · x[r] for rows that are at most one block."""
-    if rows == 1:
-        dots[0] = _dot(w, x[0])
-    elif rows <= ROWS // 2:
-        _dots4(w, x, dots)
-    else:
-        _dots8(w, x, dots)
-
-
 @parallel
 def linear(weight: Array, bias: Array, x: Array, rows: int, more: bool, parts: int, out: Array) -> None:
     """out ← x·Wᵀ + bias, or out + that for ``more``: [R, D] -> [R, N]; an empty bias is none."""
     n = len(weight)
     for part in prange(parts):
-        dots = np.empty(ROWS, np.float32)
-        for i in range(part * n // parts, (part + 1) * n // parts):
-            begin = bias[i] if len(bias) else np.float32(0.0)
-            for start in range(0, rows, ROWS):
-                block = min(ROWS, rows - start)
-                _products(weight[i], x[start:], block, dots)
-                for r in range(block):
-                    out[start + r, i] = begin + dots[r] + (out[start + r, i] if more else np.float32(0.0))
+        first, last = part * n // parts, (part + 1) * n // parts
+        if rows == 1:
+            for i in range(first, last):
+                out[0, i] = _begin(bias, more, out, 0, i) + _dot(weight[i], x[0])
+        else:
+            # rows that are read at one time are far apart: within a page memory would see one stream, and lose it
+            half = (last - first + 1) // 2
+            dots = np.empty(SCRATCH, np.float32)
+            for i in range(first, first + half):
+                j = min(i + half, last - 1)
+                for start in range(0, rows, ROWS):
+                    block = _block(rows - start)
+                    pair(weight, i, weight, j, x, start, block, dots)
+                    for r in range(min(block, rows - start)):
+                        out[start + r, i] = _begin(bias, more, out, start + r, i) + dots[r]
+                        if i + half < last:
+                            out[start + r, j] = _begin(bias, more, out, start + r, j) + dots[block + r]
+
+
+@compiled
+def _begin(bias: Array, more: bool, out: Array, row: int, i: int) -> Number:
+    begin = bias[i] if len(bias) else np.float32(0.0)
+    return begin + out[row, i] if more else begin
+
+
+@compiled
+def _block(rows: int) -> int:
+    """How many rows are computed at a time, where so many are left."""
+    return ROWS if rows > ROWS // 2 else ROWS // 2
 
 
 @parallel
@@ -109,16 +88,18 @@ def gated(
     """out ← act(x·Gᵀ + g) ⊙ (x·Uᵀ + u): [R, D] -> [R, N]."""
     n = len(gate)
     for part in prange(parts):
-        opened, passed = np.empty(ROWS, np.float32), np.empty(ROWS, np.float32)
+        dots = np.empty(SCRATCH, np.float32)
         for i in range(part * n // parts, (part + 1) * n // parts):
             a = gate_bias[i] if len(gate_bias) else np.float32(0.0)
             b = up_bias[i] if len(up_bias) else np.float32(0.0)
-            for start in range(0, rows, ROWS):
-                block = min(ROWS, rows - start)
-                _products(gate[i], x[start:], block, opened)
-                _products(up[i], x[start:], block, passed)
-                for r in range(block):
-                    out[start + r, i] = activate(kind, a + opened[r]) * (b + passed[r])
+            if rows == 1:
+                out[0, i] = activate(kind, a + _dot(gate[i], x[0])) * (b + _dot(up[i], x[0]))
+            else:
+                for start in range(0, rows, ROWS):
+                    block = _block(rows - start)
+                    pair(gate, i, up, i, x, start, block, dots)
+                    for r in range(min(block, rows - start)):
+                        out[start + r, i] = activate(kind, a + dots[r]) * (b + dots[block + r])
 
 
 @compiled
