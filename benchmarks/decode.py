@@ -44,7 +44,7 @@ LOOK_UP_BAR = 1.5
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--new", type=int, default=64, help="tokens that each prompt is continued by")
+    parser.add_argument("--new", type=int, default=128, help="tokens that each prompt is continued by")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
     options = parser.parse_args()

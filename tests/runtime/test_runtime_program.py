@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -306,6 +308,21 @@ def test_weights_are_shared_with_the_model() -> None:
     found, _ = program.read(torch.tensor([3]), [1])
     assert torch.allclose(found, (model.head.project(torch.from_numpy(program._built.x[:1, :16]), model.token.weight)))
     del slow
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_keeps_its_threads(threads: int) -> None:
+    """In a process of its own, since numba starts its threads once."""
+    code = f"""
+import torch
+from transpect.core import AttentionConfig, ModelConfig, StackConfig, Transformer
+from transpect.runtime import Program
+torch.set_num_threads({threads})
+model = Transformer(ModelConfig(9, 8, 8, decoder=StackConfig(n_layers=1, attention=AttentionConfig(n_heads=1))))
+Program(model, 1, 8).read(torch.tensor([1]), [0])
+assert torch.get_num_threads() == {threads}, torch.get_num_threads()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_nan_is_not_lost() -> None:

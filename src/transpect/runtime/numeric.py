@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
+import torch
 from numba import njit, types
 from numba.extending import intrinsic
 
@@ -67,7 +68,10 @@ def activate(kind: int, x: Number) -> Number:
     return math.tanh(x)
 
 
-def launched() -> int:
-    """How many threads numba may use at most."""
-    config: Any = numba.config
-    return int(config.NUMBA_NUM_THREADS)
+def share_threads() -> int:
+    """Let numba use as many threads as torch does, if it has them; how many that are."""
+    of_torch, config = torch.get_num_threads(), cast(Any, numba.config)
+    threads = min(of_torch, int(config.NUMBA_NUM_THREADS))
+    numba.set_num_threads(threads)
+    torch.set_num_threads(of_torch)  # numba's start has set those of OpenMP, which torch shares
+    return threads

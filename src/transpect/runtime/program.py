@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from transpect.core import Tags, Transformer
 from transpect.core.context import Cache
 from transpect.core.heads import CausalLMHead
 from transpect.runtime.build import Builder, Room, Rows
-from transpect.runtime.numeric import launched
+from transpect.runtime.numeric import share_threads
 
 MOST_ROWS = 32
 """Of one pass; more are read in several."""
@@ -50,8 +49,7 @@ class Program:
                 value=f"{model.token.weight.device}, head {model.config.head.kind}",
                 remedy="Decode with runtime=torch.",
             )
-        self._threads = min(torch.get_num_threads(), launched())
-        numba.set_num_threads(self._threads)
+        self._threads = share_threads()
         self._model, self._tower, self._head = model, _last_tower(model), model.head
         self._capacity, self._longest_source = capacity, sources
         self._build(sequences)
@@ -101,7 +99,7 @@ class Program:
             self._pass(tokens[start : start + MOST_ROWS], rows, n_layers)
             logits.append(torch.from_numpy(self._logits[: rows.count, : self._model.config.vocab_size].copy()))
             hidden.append(torch.from_numpy(self._built.x[: rows.count, : self._model.config.d_model].copy()))
-        return torch.cat(logits), torch.cat(hidden)
+        return _joined(logits), _joined(hidden)
 
     def forget(self, counts: Sequence[int]) -> None:
         """Forget the last tokens of each sequence, so many."""
@@ -150,6 +148,10 @@ class Program:
         leave = built.layers[-1 if n_layers is None else n_layers - 1]
         for instruction in (*built.instructions[:leave], *built.instructions[built.layers[-1] :]):
             instruction(rows)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _last_tower(model: Transformer) -> Any:
