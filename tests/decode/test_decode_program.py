@@ -11,6 +11,7 @@ from transpect.base.errors import ConfigError
 from transpect.cache import Int8, Static
 from transpect.decode import GenerationParams, Result, generate
 from transpect.decode import program_steps as steps
+from transpect.lm import LanguageModel
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -56,6 +57,11 @@ def test_a_program_that_is_asked_for_is_there_or_refused(tools: Any) -> None:
         generate(model, requests, runtime="program", memory=3)
     with pytest.raises(ConfigError, match="auto, torch, program"):
         generate(model, requests, runtime="fast")
+
+
+def test_an_unknown_runtime_is_refused_when_a_model_is_made(tools: Any, letters: Any) -> None:
+    with pytest.raises(ConfigError, match="auto, torch, program"):
+        LanguageModel(tools.model(), letters, runtime="numba")
 
 
 def test_auto_takes_a_program_for_large_models_that_have_one(tools: Any, monkeypatch: Any) -> None:

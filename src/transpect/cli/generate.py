@@ -43,6 +43,7 @@ def generate(
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.batch_size"))] = 32,
     memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.generate.memory"))] = None,
     cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
+    runtime: Annotated[str, typer.Option("--runtime", metavar="NAME", help=tr("cli.runtime"))] = "auto",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
@@ -59,7 +60,7 @@ def generate(
 
         if text is not None:
             raise ConfigError("a text or a file of prompts can be continued, not both", value=text)
-        lm = load(model, device, allow_pickle=allow_pickle)
+        lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime)
         complete_file(lm, prompts, out, Settings(asked, chat, batch_size, memory, cache))
         return
     prompt = read_text(text)
@@ -67,7 +68,7 @@ def generate(
 
     from transpect.lm import load
 
-    lm = load(model, device, allow_pickle=allow_pickle)
+    lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime)
     start = lm.chat_prompt(prompt) if chat else prompt
     # an encoder–decoder answers its source rather than going on with it, and so does an assistant
     shown = "" if only_new or chat or lm.model.config.encoder is not None else prompt

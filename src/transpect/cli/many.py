@@ -66,6 +66,7 @@ def complete_file(lm: LanguageModel, prompts: str, out: str, settings: Settings)
             "batch_size": settings.batch_size,
             "memory": settings.memory,
             "cache": settings.cache,
+            "runtime": lm.runtime,
         },
         lambda: {"seed": randbits(63)},
     )
@@ -139,6 +140,7 @@ def _answers(
             batch_size=settings.batch_size,
             memory=settings.memory,
             cache=cache_named(settings.cache),
+            runtime=lm.runtime,
         )
     )
     for line, own in zip(lines, _by_request(results), strict=True):

@@ -29,6 +29,7 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.batch_size"))] = 32,
     cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
+    runtime: Annotated[str, typer.Option("--runtime", metavar="NAME", help=tr("cli.runtime"))] = "auto",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
@@ -40,7 +41,7 @@ def translate(
 
     texts = texts_given([] if text is None else [text], file)
     kind = cache_named(cache)
-    lm = load(model, device, allow_pickle=allow_pickle)
+    lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime)
     count = asked.get("n") or 1
     found = lm.translate(texts, target_language=to, batch_size=batch_size, cache=kind, **asked)
     for place, translation in enumerate(found):

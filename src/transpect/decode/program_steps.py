@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,15 +28,24 @@ the first time takes seconds."""
 _SUITS: WeakKeyDictionary[Transformer, bool] = WeakKeyDictionary()
 
 
+def known_runtime(name: str) -> Runtime:
+    """The runtime of a name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in get_args(Runtime):
+        raise ConfigError(f"runtime must be one of {', '.join(get_args(Runtime))}", value=name)
+    return cast(Runtime, name)
+
+
 def check_runtime(runtime: Runtime, model: Transformer, kind: CacheKind) -> None:
     """Refuse a runtime that can't serve a model with a cache.
 
     Raises:
         ConfigError: an unknown one; a program that there is none of.
     """
-    if runtime not in get_args(Runtime):
-        raise ConfigError(f"runtime must be one of {', '.join(get_args(Runtime))}", value=runtime)
-    if runtime != "program":
+    if known_runtime(runtime) != "program":
         return
     if kind != Dense():
         raise ConfigError(

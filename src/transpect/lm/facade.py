@@ -9,7 +9,6 @@ from typing import Any
 from transpect import interop
 from transpect.base.devices import resolve_device
 from transpect.core import Kernel
-from transpect.decode import Runtime
 from transpect.interop.labels import read_labels
 from transpect.lm.chatting import Chatting
 from transpect.lm.reading import Reading
@@ -23,7 +22,7 @@ def load(
     dtype: str | None = None,
     kernel: Kernel | str | Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
-    runtime: Runtime = "auto",
+    runtime: str = "auto",
 ) -> LanguageModel:
     """Open a model by its name: a Hugging Face directory, a run directory (its best checkpoint), a GGUF file,
     ``pip:NAME``, ``hf:OWNER/NAME``, ``ms:OWNER/NAME``.
@@ -41,7 +40,7 @@ def load(
     Raises:
         CheckpointError: no checkpoint there, or a damaged one.
         TokenizerError: no tokenizer there, or a damaged one.
-        ConfigError: an unknown device, dtype or kernel, or a kernel that can't compute this model's attention.
+        ConfigError: an unknown device, dtype, kernel or runtime, or a kernel that can't compute this model's attention.
     """
     place = interop.locate(path, allow_pickle=allow_pickle)
     model = interop.load_model(

@@ -10,7 +10,8 @@ import torch
 
 from transpect.base.errors import GenerationError
 from transpect.core import Transformer
-from transpect.decode import Defaults, Prompts, Runtime
+from transpect.decode import Defaults, Prompts
+from transpect.decode.program_steps import known_runtime
 from transpect.interop.labels import Labels
 from transpect.text import Tokenizer
 
@@ -32,9 +33,9 @@ class Parts:
         *,
         max_length: int | None = None,
         labels: Labels | None = None,
-        runtime: Runtime = "auto",
+        runtime: str = "auto",
     ) -> None:
-        self.model, self.tokenizer, self.runtime = model, tokenizer, runtime
+        self.model, self.tokenizer, self.runtime = model, tokenizer, known_runtime(runtime)
         self.generation: dict[str, Any] = dict(generation or {})
         context = model.config.context_length
         self.max_length = context if max_length is None else min(max_length, context)

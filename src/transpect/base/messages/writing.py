@@ -10,6 +10,11 @@ ROWS: dict[str, Row] = {
         "zh": "记住什么、如何存放：dense（默认）、int8，或带选项，例如 '{{kind: sinks, n_sinks: 4, memory: 512}}'、"
         "'{{kind: static, length: 1024}}'。",
     },
+    "cli.runtime": {
+        "en": "What computes the steps after a prompt: torch, program (a decode program, on a CPU), or auto, which "
+        "takes a program where there is one for a model that is not small.",
+        "zh": "由什么计算提示之后的各步：torch、program（CPU 解码程序），或 auto：模型不小且有相应程序时用程序。",
+    },
     # generate
     "cli.generate.text": {
         "en": "The text to continue; - or nothing reads it from standard input.",
