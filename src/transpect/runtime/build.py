@@ -103,7 +103,7 @@ class Builder:
         self._turns = [turns(scheme, room.capacity) for scheme in schemes]
         for layer, kind in enumerate(stack.kind_of):
             self._layer, self._scheme = layer, schemes[stack.scheme_of[kind]]
-            self._turn: Turns | None = self._turns[stack.scheme_of[kind]]
+            self._turn: Turns = self._turns[stack.scheme_of[kind]]
             self._window = reach(stack.visibility[kind])
             layers: Any = stack.layers
             for step in layers[stack.unique[layer]].steps.values():
@@ -185,20 +185,19 @@ class Builder:
         if type(body.summaries) is not NoSummaries:
             raise refused("keys that stand for blocks")
         query, key, value = (self._buffer(linear.out_features) for linear in (body.query, body.key, body.value))
+        weights = [part for linear in (body.query, body.key, body.value) for part in weights_of(linear)]
+        project, threads = partial(kernels.project, *weights), self.room.threads
+        self._emit(lambda rows: project(x, rows.count, threads, query, key, value))
         for linear, result in ((body.query, query), (body.key, key), (body.value, value)):
-            self._linear(linear, x, result, more=False)
+            self._clip(linear, result)
         self._head_norm(body.query_norm, query, body.head_dim)
         self._head_norm(body.key_norm, key, body.head_dim)
-        if self._turn is not None:
-            cos, sin, stride, gap = self._turn
-            turn = partial(kernels.turn, cos, sin, stride, gap)
-            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, body.query.out_features, query))
-            self._emit(lambda rows: turn(rows.position, rows.count, body.head_dim, body.key.out_features, key))
         shape = (self.room.sequences, body.kv_heads, self.room.capacity, body.head_dim)
         keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.keys.append(keys)
         self.values.append(values)
-        self._emit(lambda rows: kernels.place(key, value, rows.sequence, rows.position, rows.count, keys, values))
+        place, width = partial(kernels.place, *self._turn), body.query.out_features
+        self._emit(lambda rows: place(query, key, value, width, rows.sequence, rows.position, rows.count, keys, values))
         bias = distance_bias(body.relation, self._scheme, self.room.capacity, body.heads, body.scale)
         self._linear(body.out, self._attend(body, query, keys, values, None, bias), out, more=more)
 
@@ -231,6 +230,9 @@ class Builder:
     def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:
         (weight, bias), threads = weights_of(linear), self.room.threads
         self._emit(lambda rows: kernels.linear(weight, bias, x, rows.count, more, threads, out))
+        self._clip(linear, out)
+
+    def _clip(self, linear: nn.Linear, out: Array) -> None:
         if isinstance(linear, ClippedLinear):
             limit, width = np.float32(linear.clip), linear.out_features
             self._emit(lambda rows: kernels.clamp(limit, width, rows.count, out))

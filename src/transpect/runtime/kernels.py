@@ -37,28 +37,55 @@ def _dot(w: Array, x: Array) -> Number:
     return total
 
 
+@compiled
+def _share(weight: Array, bias: Array, x: Array, rows: int, more: bool, part: int, parts: int, out: Array) -> None:
+    """One thread's share of `linear`."""
+    first, last = part * len(weight) // parts, (part + 1) * len(weight) // parts
+    if rows == 1:
+        for i in range(first, last):
+            out[0, i] = _begin(bias, more, out, 0, i) + _dot(weight[i], x[0])
+    else:
+        # rows that are read at one time are far apart: within a page memory would see one stream, and lose it
+        half = (last - first + 1) // 2
+        dots = np.empty(SCRATCH, np.float32)
+        for i in range(first, first + half):
+            j = min(i + half, last - 1)
+            for start in range(0, rows, ROWS):
+                block = _block(rows - start)
+                pair(weight, i, weight, j, x, start, block, dots)
+                for r in range(min(block, rows - start)):
+                    out[start + r, i] = _begin(bias, more, out, start + r, i) + dots[r]
+                    if i + half < last:
+                        out[start + r, j] = _begin(bias, more, out, start + r, j) + dots[block + r]
+
+
 @parallel
 def linear(weight: Array, bias: Array, x: Array, rows: int, more: bool, parts: int, out: Array) -> None:
     """out ← x·Wᵀ + bias, or out + that for ``more``: [R, D] -> [R, N]; an empty bias is none."""
-    n = len(weight)
     for part in prange(parts):
-        first, last = part * n // parts, (part + 1) * n // parts
-        if rows == 1:
-            for i in range(first, last):
-                out[0, i] = _begin(bias, more, out, 0, i) + _dot(weight[i], x[0])
-        else:
-            # rows that are read at one time are far apart: within a page memory would see one stream, and lose it
-            half = (last - first + 1) // 2
-            dots = np.empty(SCRATCH, np.float32)
-            for i in range(first, first + half):
-                j = min(i + half, last - 1)
-                for start in range(0, rows, ROWS):
-                    block = _block(rows - start)
-                    pair(weight, i, weight, j, x, start, block, dots)
-                    for r in range(min(block, rows - start)):
-                        out[start + r, i] = _begin(bias, more, out, start + r, i) + dots[r]
-                        if i + half < last:
-                            out[start + r, j] = _begin(bias, more, out, start + r, j) + dots[block + r]
+        _share(weight, bias, x, rows, more, part, parts, out)
+
+
+@parallel
+def project(
+    q_weight: Array,
+    q_bias: Array,
+    k_weight: Array,
+    k_bias: Array,
+    v_weight: Array,
+    v_bias: Array,
+    x: Array,
+    rows: int,
+    parts: int,
+    query: Array,
+    key: Array,
+    value: Array,
+) -> None:
+    """Three of `linear` of the same x at once: threads start and wait for each other once, not three times."""
+    for part in prange(parts):
+        _share(q_weight, q_bias, x, rows, False, part, parts, query)
+        _share(k_weight, k_bias, x, rows, False, part, parts, key)
+        _share(v_weight, v_bias, x, rows, False, part, parts, value)
 
 
 @compiled
@@ -167,30 +194,48 @@ def finish(factor: Number, bias: Array, cap: Number, width: int, rows: int, logi
 
 
 @compiled
-def turn(
-    cos: Array, sin: Array, stride: int, gap: int, position: Array, rows: int, head: int, width: int, x: Array
-) -> None:
-    """Rotary positions in place, on [R, H·E]: the pair of dimensions (stride·i, stride·i + gap) of each head turns by
-    its angle at the row's position. cos and sin are [S, rotated part of a head]."""
-    half = cos.shape[1] // 2
-    for r in range(rows):
-        c, s = cos[position[r]], sin[position[r]]
-        for start in range(0, width, head):
-            for i in range(half):
-                first = stride * i
-                second = first + gap
-                a, b = x[r, start + first], x[r, start + second]
-                x[r, start + first] = a * c[first] - b * s[first]
-                x[r, start + second] = b * c[second] + a * s[second]
+def _turn(cos: Array, sin: Array, stride: int, gap: int, head: int, width: int, x: Array) -> None:
+    half = len(cos) // 2
+    for start in range(0, width, head):
+        for i in range(half):
+            first = start + stride * i
+            second = first + gap
+            a, b = x[first], x[second]
+            x[first] = a * cos[stride * i] - b * sin[stride * i]
+            x[second] = b * cos[stride * i + gap] + a * sin[stride * i + gap]
 
 
 @compiled
-def place(key: Array, value: Array, sequence: Array, position: Array, rows: int, keys: Array, values: Array) -> None:
-    """Write each row's key and value [R, K·E] to the place of its token in [B, K, S, E]."""
-    head = keys.shape[3]
+def place(
+    cos: Array,
+    sin: Array,
+    stride: int,
+    gap: int,
+    query: Array,
+    key: Array,
+    value: Array,
+    width: int,
+    sequence: Array,
+    position: Array,
+    rows: int,
+    keys: Array,
+    values: Array,
+) -> None:
+    """Turn each row's query [R, H·E] and key by their position, and write its key and value [R, K·E] to the place of
+    its token in [B, K, S, E].
+
+    Args:
+        cos, sin: [S, rotated part of a head]: the pair of dimensions (stride·i, stride·i + gap) of a head turns by its
+            angle at the row's position. Empty ones turn nothing.
+        width: H·E.
+    """
+    n_heads, head = keys.shape[1], keys.shape[3]
     for r in range(rows):
         b, s = sequence[r], position[r]
-        for k in range(keys.shape[1]):
+        if len(cos):
+            _turn(cos[s], sin[s], stride, gap, head, width, query[r])
+            _turn(cos[s], sin[s], stride, gap, head, n_heads * head, key[r])
+        for k in range(n_heads):
             keys[b, k, s] = key[r, k * head : (k + 1) * head]
             values[b, k, s] = value[r, k * head : (k + 1) * head]
 

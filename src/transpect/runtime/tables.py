@@ -27,14 +27,14 @@ Turns = tuple[Any, Any, int, int]
 EVERYTHING = sys.maxsize // 2
 
 
-def turns(scheme: PositionModule, capacity: int) -> Turns | None:
-    """How rotary positions turn queries and keys; None for other schemes.
+def turns(scheme: PositionModule, capacity: int) -> Turns:
+    """How rotary positions turn queries and keys; empty tables for other schemes.
 
     Raises:
         ConfigError: frequencies that differ from sequence to sequence.
     """
     if not isinstance(scheme, RopeModule):
-        return None
+        return np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32), 1, 0
     if scheme.options.scaling.of_each_pass:
         raise ConfigError(
             "a decode program has one table of frequencies for all sequences",
