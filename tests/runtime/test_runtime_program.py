@@ -335,3 +335,21 @@ def test_nan_is_not_lost() -> None:
 
 def test_pre_norm_is_the_default_here() -> None:
     assert isinstance(config(Rope()).last.placement, Pre)
+
+
+@pytest.mark.parametrize("ffn", [Glu(d_ff=52), Mlp(d_ff=40)], ids=["glu", "mlp"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_neighbours_change_no_bit(dtype: torch.dtype, ffn: Glu | Mlp) -> None:
+    """Whatever the number of rows, and whichever of them it is; also where D is no multiple of the lanes."""
+    model = built(replace(config(Rope(), stack(ffn=ffn)), d_model=40), dtype)
+    alone, _ = started(model)
+    expected = torch.cat([alone.read(torch.tensor([token]), [1])[0] for token in (4, 8, 15)])
+    for others in (1, 2, 5, 8, 11):
+        program, _ = started(model, capacity=40)
+        sequence = [0, 2] * others
+        for token, own in zip((4, 8, 15), expected, strict=True):
+            place = token % (len(sequence) + 1)
+            rows = [*sequence[:place], 1, *sequence[place:]]
+            found, _ = program.read(torch.tensor([token if which == 1 else 9 for which in rows]), rows)
+            assert torch.equal(found[place], own)
+            program.forget([others, 0, others])

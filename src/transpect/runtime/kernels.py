@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from transpect.runtime.numeric import Number, activate, compiled, parallel, widen
+from transpect.runtime.numeric import Number, activate, compiled, parallel
 from transpect.runtime.products import pair
 
 Array = Any
@@ -33,30 +33,49 @@ ROWS = 8
 def _dot(w: Array, x: Array) -> Number:
     total = np.float32(0.0)
     for d in range(len(w)):
-        total += widen(w[d]) * x[d]
+        total += w[d] * x[d]
     return total
+
+
+@compiled
+def _begin(bias: Array, more: bool, out: Array, row: int, i: int) -> Number:
+    begin = bias[i] if len(bias) else np.float32(0.0)
+    return begin + out[row, i] if more else begin
+
+
+@compiled
+def _block(rows: int) -> int:
+    """How many rows are computed at a time, where so many are left."""
+    if rows == 1:
+        return 1
+    return ROWS if rows > ROWS // 2 else ROWS // 2
 
 
 @compiled
 def _share(weight: Array, bias: Array, x: Array, rows: int, more: bool, part: int, parts: int, out: Array) -> None:
     """One thread's share of `linear`."""
     first, last = part * len(weight) // parts, (part + 1) * len(weight) // parts
-    if rows == 1:
-        for i in range(first, last):
-            out[0, i] = _begin(bias, more, out, 0, i) + _dot(weight[i], x[0])
-    else:
-        # rows that are read at one time are far apart: within a page memory would see one stream, and lose it
-        half = (last - first + 1) // 2
-        dots = np.empty(SCRATCH, np.float32)
+    # rows that are read at one time are far apart: within a page memory would see one stream, and lose it
+    half = (last - first + 1) // 2
+    dots = np.empty(SCRATCH, np.float32)
+    if rows == 1:  # without the loops below, which cost as much as they do
         for i in range(first, first + half):
             j = min(i + half, last - 1)
-            for start in range(0, rows, ROWS):
-                block = _block(rows - start)
-                pair(weight, i, weight, j, x, start, block, dots)
-                for r in range(min(block, rows - start)):
-                    out[start + r, i] = _begin(bias, more, out, start + r, i) + dots[r]
-                    if i + half < last:
-                        out[start + r, j] = _begin(bias, more, out, start + r, j) + dots[block + r]
+            pair(weight, i, weight, j, x, 0, 1, dots)
+            second = _begin(bias, more, out, 0, j) + dots[1]
+            out[0, i] = _begin(bias, more, out, 0, i) + dots[0]
+            if i + half < last:
+                out[0, j] = second
+        return
+    for i in range(first, first + half):
+        j = min(i + half, last - 1)
+        for start in range(0, rows, ROWS):
+            block = _block(rows - start)
+            pair(weight, i, weight, j, x, start, block, dots)
+            for r in range(min(block, rows - start)):
+                out[start + r, i] = _begin(bias, more, out, start + r, i) + dots[r]
+                if i + half < last:
+                    out[start + r, j] = _begin(bias, more, out, start + r, j) + dots[block + r]
 
 
 @parallel
@@ -88,18 +107,6 @@ def project(
         _share(v_weight, v_bias, x, rows, False, part, parts, value)
 
 
-@compiled
-def _begin(bias: Array, more: bool, out: Array, row: int, i: int) -> Number:
-    begin = bias[i] if len(bias) else np.float32(0.0)
-    return begin + out[row, i] if more else begin
-
-
-@compiled
-def _block(rows: int) -> int:
-    """How many rows are computed at a time, where so many are left."""
-    return ROWS if rows > ROWS // 2 else ROWS // 2
-
-
 @parallel
 def gated(
     gate: Array,
@@ -120,13 +127,14 @@ def gated(
             a = gate_bias[i] if len(gate_bias) else np.float32(0.0)
             b = up_bias[i] if len(up_bias) else np.float32(0.0)
             if rows == 1:
-                out[0, i] = activate(kind, a + _dot(gate[i], x[0])) * (b + _dot(up[i], x[0]))
-            else:
-                for start in range(0, rows, ROWS):
-                    block = _block(rows - start)
-                    pair(gate, i, up, i, x, start, block, dots)
-                    for r in range(min(block, rows - start)):
-                        out[start + r, i] = activate(kind, a + dots[r]) * (b + dots[block + r])
+                pair(gate, i, up, i, x, 0, 1, dots)
+                out[0, i] = activate(kind, a + dots[0]) * (b + dots[1])
+                continue
+            for start in range(0, rows, ROWS):
+                block = _block(rows - start)
+                pair(gate, i, up, i, x, start, block, dots)
+                for r in range(min(block, rows - start)):
+                    out[start + r, i] = activate(kind, a + dots[r]) * (b + dots[block + r])
 
 
 @compiled

@@ -1,10 +1,10 @@
-"""The innermost loop of a pass over several rows, spelled out for LLVM: two rows of weights with 4 or 8 rows of x.
+"""The innermost loop of a pass over several rows, spelled out for LLVM: two rows of weights with 1, 4 or 8 rows of x.
 
 Axes: R rows, D width.
 
 Left to itself LLVM keeps the sums of one row of weights in registers, and loads a row of x for each multiplication.
-Here two rows of weights share each load of x, which are then 2·R sums of 16 lanes; and the weights that follow are
-asked for ahead of time, as the loop takes long enough for memory to wait on it.
+Here two rows of weights share each load of x, which are then 2·R sums of 16 lanes. The sum of one row of weights with
+one row of x is taken in the same order for every R, so it does not depend on what else is in the batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Array = Any
 cgutils: Any = untyped
 LANES = 16
 AHEAD = 1024
-"""How many bytes ahead weights are asked for."""
+"""How many bytes ahead weights are asked for where eight rows keep the loop busy so long that memory would wait on it;
+with fewer rows it finds its way by itself."""
 
 _FLOAT, _I16, _I32, _I64 = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _LANES, _HALVES, _WORDS = (ir.VectorType(kind, LANES) for kind in (_FLOAT, _I16, _I32))
@@ -57,8 +58,9 @@ def _emit(rows: int, context: Any, builder: Any, signature: Any, args: Any) -> A
     for base in weights:
         place = builder.add(base, builder.mul(column, _I64(size)))
         read.append(_widened(builder, place, size))
-        ahead = builder.inttoptr(builder.add(place, _I64(AHEAD)), _BYTE)
-        builder.call(prefetch, [ahead, _I32(0), _I32(3), _I32(1)])
+        if rows == 8:
+            ahead = builder.inttoptr(builder.add(place, _I64(AHEAD)), _BYTE)
+            builder.call(prefetch, [ahead, _I32(0), _I32(3), _I32(1)])
     following = list[Any](sums)
     for row, base in enumerate(inputs):
         place = builder.inttoptr(builder.add(base, builder.mul(column, _I64(4))), _LANES.as_pointer())
@@ -104,13 +106,15 @@ def _function(builder: Any, name: str, result: Any, *parameters: Any) -> Any:
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, parameters), name)
 
 
-_four, _eight = _products(4), _products(8)
+_one, _four, _eight = _products(1), _products(4), _products(8)
 
 
 @compiled
 def pair(w: Array, i: int, v: Array, j: int, x: Array, start: int, rows: int, out: Array) -> None:
-    """out[:R] ← w[i] · x[start : start + R], out[R : 2·R] ← v[j] · the same, for R = 4 or 8."""
-    if rows == 4:
+    """out[:R] ← w[i] · x[start : start + R], out[R : 2·R] ← v[j] · the same, for R = 1, 4 or 8."""
+    if rows == 1:
+        _one(w, i, v, j, x, start, out)
+    elif rows == 4:
         _four(w, i, v, j, x, start, out)
     else:
         _eight(w, i, v, j, x, start, out)
