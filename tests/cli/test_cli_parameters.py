@@ -40,6 +40,7 @@ READ: dict[str, tuple[str | list[str], Any]] = {
     "bad_words": (["5,6", "7"], ((5, 6), (7,))),
     "exponential_decay_length_penalty": ("8,1.5", (8, 1.5)),
     "early_stopping": ("never", "never"),
+    "renormalize_logits": ("yes", True),
     "num_beams": ("4", 4),
 }
 
@@ -94,7 +95,7 @@ def test_what_is_typed_becomes_a_value_that_the_parameter_takes(name: str) -> No
     text, value = READ[name]
     found = parameter(name.replace("_", "-")).value(text)
     assert found == value and type(found) is type(value)
-    more = {"num_beams": 2} if name == "early_stopping" else {}
+    more = {"num_beams": 2} if name in ("early_stopping", "renormalize_logits") else {}
     GenerationParams().override({name: found, **more})
 
 

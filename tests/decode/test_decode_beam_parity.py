@@ -105,6 +105,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"num_beams": 3, "eos_token_id": ENDS, "exponential_decay_length_penalty": (3, 1.3), "num_return_sequences": 3},
     {"num_beams": 3, "sequence_bias": [[[5], 4.0], [[6, 7], 9.0]], "eos_token_id": ENDS, "num_return_sequences": 2},
     {"num_beams": 3, "forced_eos_token_id": 3, "eos_token_id": 3, "begin_suppress_tokens": [1, 2, 50]},
+    {"num_beams": 3, "renormalize_logits": True, "repetition_penalty": 1.8, "suppress_tokens": [9, 10, 20]},
+    {"num_beams": 3, "renormalize_logits": True, "sequence_bias": [[[5], 4.0], [[6, 7], 9.0]], "eos_token_id": ENDS},
     {"num_beams": 4, "max_new_tokens": 1, "eos_token_id": ENDS, "num_return_sequences": 4},
 ]
 NAMES = {

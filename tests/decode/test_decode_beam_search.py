@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -250,3 +251,31 @@ def test_requests_that_ask_for_too_much_are_refused(tools: Any) -> None:
         BeamSearch(2).check(GenerationParams(n=3), config)
     with pytest.raises(GenerationError, match="drawn"):
         DiverseBeamSearch().check(GenerationParams(temperature=1.0), config)
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-45, 1e-300])
+def test_drawn_beams_become_the_best_ones_at_last(temperature: float, tools: Any) -> None:
+    """The colder, the surer the best continuations are drawn, down to the smallest of numbers."""
+    for seed in range(4):
+        table = tools.random_table(4, seed)
+        best = beams(tools, table, 5, (0,), n=3, num_beams=3)
+        params = GenerationParams(5, eos_ids=(0,), n=3, strategy=BeamSearch(3), seed=seed, temperature=temperature)
+        drawn = collect(decode(tools.table_steps(table), [Row(0, Request([0], params))]))
+        assert [one.ids for one in drawn] == [one.ids for one in best]
+
+
+def test_renormalized_beams_rank_by_what_is_left(tools: Any) -> None:
+    """A ban is then as if the model had no such token; where nothing is filtered, nothing changes."""
+    options = {"num_beams": 3, "renormalize_logits": True}
+    for seed in range(4):
+        table = tools.random_table(5, seed)
+
+        def without(written: tuple[int, ...], table: Table = table) -> Sequence[float]:
+            return [-math.inf if token == 2 else logit for token, logit in enumerate(table(written))]
+
+        params = GenerationParams(4, eos_ids=(0,), n=3, seed=0).override(options)
+        requests = [Request([0], replace(params, banned=(2,))), Request([0], params)]
+        steps = tools.table_steps(table, without)
+        held = collect(decode(steps, [Row(i, request) for i, request in enumerate(requests)]))
+        agree(ranked(held[:3]), ranked(held[3:]))
+        agree(ranked(beams(tools, table, 4, (0,), 3, **options)), ranked(beams(tools, table, 4, (0,), 3, num_beams=3)))

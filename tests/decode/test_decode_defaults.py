@@ -72,6 +72,29 @@ def test_the_strategy_is_theirs(entries: dict[str, Any], trigger: str, options: 
     assert {name: getattr(strategy, name) for name in options} == options
 
 
+def test_new_tokens_take_the_place_of_a_length() -> None:
+    """As there: who says how many new tokens there must be says no more how long all must be."""
+    assert Defaults.read({"min_length": 9, "min_new_tokens": 2}).params.min_length == 0
+    long = Defaults.read({"min_length": 9})
+    assert long.params_for({}, 1).min_length == 9
+    assert long.params_for({"min_new_tokens": 0}, 1).min_length == 0
+    assert long.params_for({"min_new_tokens": 2, "min_length": 4}, 1).min_length == 4
+
+
+@pytest.mark.filterwarnings("error")
+def test_options_of_beams_wait_for_beams() -> None:
+    said = {"length_penalty": 2.0, "early_stopping": True, "renormalize_logits": True}
+    for entries in (said, {**said, "num_beams": 1}):
+        found = Defaults.read(entries)
+        assert found.params_for({}, 1).strategy.trigger == ""
+        assert found.params_for({"num_beams": 1}, 1).strategy.trigger == ""
+        for asked in ({"num_beams": 4}, {"num_beam_groups": 2}):
+            strategy: Any = found.params_for(asked, 1).strategy
+            assert {name: getattr(strategy, name) for name in said} == said
+        mine: Any = found.params_for({"num_beams": 4, "length_penalty": 0.5}, 1).strategy
+        assert (mine.length_penalty, mine.early_stopping) == (0.5, True)
+
+
 def test_the_caller_has_the_last_word_on_the_strategy() -> None:
     beams = Defaults.read({"num_beams": 3, "length_penalty": 2.0})
     assert beams.params_for({"num_beams": 1}, 1).strategy.trigger == ""

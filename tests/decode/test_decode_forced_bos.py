@@ -67,6 +67,29 @@ def test_the_output_is_theirs(kind: str, tmp_path: Path) -> None:
         assert other.logprobs != result.logprobs
 
 
+@pytest.mark.parametrize("penalty", [-1.0, 1.0, 3.0])
+def test_it_counts_in_the_length_by_which_beams_rank(penalty: float, tmp_path: Path) -> None:
+    """Scores, and so which of a short and a long output is the better."""
+    theirs, ends = checkpoint(tmp_path, "mbart").double(), list(range(20, 30))
+    lm = LanguageModel(load_model(tmp_path).double(), TOKENIZER, load_generation(tmp_path))
+    options = {"num_beams": 3, "length_penalty": penalty, "num_return_sequences": 3}
+    for ids in ([9, 8, 7, 6], [11, 4, 30, 2, 6, 17, 1], [3]):
+        out = theirs.generate(
+            torch.tensor([ids]),
+            max_new_tokens=NEW + 1,
+            do_sample=False,
+            eos_token_id=ends,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **options,
+        )
+        mine = lm.complete([ids], max_new_tokens=NEW, eos_ids=ends, **options)
+        for result, row, score in zip(mine, out.sequences.tolist(), out.sequences_scores.tolist(), strict=True):
+            assert list(result.ids) == row[2 : 2 + len(result.ids)]
+            assert result.score == pytest.approx(score, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("said", "forced"),
     [

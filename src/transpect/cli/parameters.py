@@ -119,6 +119,7 @@ _ONE: Final[Mapping[str, Spelling]] = {
     "num_beams": WHOLE,
     "length_penalty": NUMBER,
     "early_stopping": one_of(["never"], truth=True),
+    "renormalize_logits": TRUTH,
     "num_beam_groups": WHOLE,
     "diversity_penalty": NUMBER,
     "penalty_alpha": NUMBER,

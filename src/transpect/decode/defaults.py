@@ -38,7 +38,7 @@ _TAKEN: Mapping[str, str] = {
 }
 """Entries that are parameters here, and as which."""
 
-_OF_BEAMS = ("num_beams", "length_penalty", "early_stopping")
+_OF_BEAMS = ("num_beams", "length_penalty", "early_stopping", "renormalize_logits")
 """Options of beam search, which say nothing without it."""
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -65,11 +65,13 @@ class Defaults:
         temperature: of sampling, where the caller asks to sample without saying at which.
         max_length: how long prompt and output may become together, where neither the file nor the caller says how many
             tokens to write.
+        of_beams: options of beam search, where the caller asks for it and the file itself does not.
     """
 
     params: GenerationParams = field(default_factory=GenerationParams)
     temperature: float = 1.0
     max_length: int | None = None
+    of_beams: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, generation: Mapping[str, Any], *, eos_id: int | None = None, done: Collection[str] = ()) -> Defaults:
@@ -90,6 +92,8 @@ class Defaults:
         _check_kinds(found)
         eos = generation.get("eos_token_id", eos_id)
         asked = {name: found[key] for key, name in _TAKEN.items() if key in found}
+        if "min_new_tokens" in asked:
+            asked.pop("min_length", None)  # of which it takes the place
         top_k = found.get("top_k", TOP_K if found.get("do_sample", False) else 0)
         if top_k != 0:
             asked["top_k"] = top_k
@@ -104,7 +108,8 @@ class Defaults:
         if "max_new_tokens" not in asked and asked.get("min_new_tokens", 0) > GenerationParams.max_new_tokens:
             asked["max_new_tokens"] = asked["min_new_tokens"]
         params = GenerationParams(eos_ids=() if eos is None else eos).override({**_strategy(found), **asked})
-        return cls(params, temperature, None if "max_new_tokens" in asked else found.get("max_length"))
+        max_length = None if "max_new_tokens" in asked else found.get("max_length")
+        return cls(params, temperature, max_length, {name: found[name] for name in _OF_BEAMS[1:] if name in found})
 
     def params_for(self, changes: Mapping[str, Any], prompt_length: int) -> GenerationParams:
         """The parameters of one request.
@@ -118,7 +123,11 @@ class Defaults:
             GenerationError: an unknown name, or a value outside its range.
             ContextLengthError: the checkpoint's ``max_length`` leaves no room after the prompt.
         """
-        asked = dict(changes)
+        searches = {"num_beams", "num_beam_groups"}
+        begins = self.params.strategy.trigger not in searches and any(
+            changes.get(name, 1) not in (None, 1) for name in searches
+        )
+        asked = {**(self.of_beams if begins else {}), **changes}
         cuts = set(SAMPLING)
         if self.params.strategy.trigger == "penalty_alpha":
             cuts.remove("top_k")  # of which contrastive search has need
@@ -138,6 +147,8 @@ class Defaults:
         if "max_new_tokens" not in changes:
             asked.setdefault("overflow", "stop")  # nobody asked for so many
         limit = asked.get("max_new_tokens")
+        if "min_new_tokens" in changes:
+            asked.setdefault("min_length", 0)  # of which it takes the place
         if "min_new_tokens" not in asked and isinstance(limit, int) and 0 <= limit < self.params.min_new_tokens:
             asked["min_new_tokens"] = limit  # who wants fewer tokens than the checkpoint's minimum gets them
         return self.params.override(asked)

@@ -30,6 +30,8 @@ class Request:
         written: ids of the output that were chosen before a break. The request goes on after them with the tokens that
             it would have had without one (see `check_resumes` for what can); they count as new tokens, and neither they
             nor their text are given out again.
+        begun: how many of the last tokens of the prompt are the beginning of the output (a language that a checkpoint
+            begins its translations with): they count in the length by which a beam search ranks.
     """
 
     prompt: Sequence[int]
@@ -37,6 +39,7 @@ class Request:
     source: Sequence[int] | None = None
     negative: Sequence[int] | None = None
     written: Sequence[int] = ()
+    begun: int = 0
 
     @property
     def read(self) -> tuple[int, ...]:

@@ -173,7 +173,8 @@ class Writing(Parts):
         for prompt, own in zip(several, seeds, strict=True):
             start, source = self._ids(prompt, around)
             changes: Mapping[str, Any] = params if own is None else {**params, "seed": own}
-            requests.append(Request(start, defaults.params_for(changes, len(start)), source, away))
+            begun = 0 if source is None else len(start) - 1  # of an answer, what is forced after the start token
+            requests.append(Request(start, defaults.params_for(changes, len(start)), source, away, begun=begun))
         return requests
 
     def _drafting(self, draft: Transformer | Parts | str | Path) -> Transformer:

@@ -165,6 +165,10 @@ ROWS: dict[str, Row] = {
         "could become better.",
         "zh": "束搜索：yes 输出够数即止，no 进行中的都不更好时止，never 不可能更好时才止。",
     },
+    "cli.param.renormalize_logits": {
+        "en": "Beam search: normalise again after penalties, biases and bans.",
+        "zh": "束搜索：惩罚、偏置与禁用之后重新归一化。",
+    },
     "cli.param.num_beam_groups": {
         "en": "Diverse beam search: in how many groups, each of which avoids what those before it choose.",
         "zh": "多样束搜索：分成多少组，后组避开前组的选择。",

@@ -32,9 +32,9 @@ class BeamSearch(Strategy):
 
         score = Σ ln p(token) / length ** length_penalty,
 
-    where length counts the new tokens, the one that ends the output included, and ln p is the log-softmax of the model
-    after the penalties, biases and bans of the request (not normalised again: as in ``transformers``), but before
-    temperature and what follows it.
+    where length counts the new tokens, the one that ends the output and those of `Request.begun` included, and ln p is
+    the log-softmax of the model after the penalties, biases and bans of the request (not normalised again, unless that
+    is asked for: as in ``transformers``), but before temperature and what follows it.
 
     At each step the continuations of all beams are ranked together. One that ends the output (an EOS, a stop string,
     the last token that there is room for) is a whole output if it is among the first ``num_beams``, and is dropped if
@@ -53,6 +53,8 @@ class BeamSearch(Strategy):
             rule of ``transformers``; under a positive penalty a longer output might have become better);
             "never": no output that could still come has a better score than the n-th best. This changes no result: it
             is exact, for every penalty.
+        renormalize_logits: whether ln p is normalised again after all that changes it, so that a ban or a penalty of
+            other tokens makes an output no less probable.
 
     Source: the rules are those of ``transformers`` 5 (``GenerationMixin._beam_search``); the length penalty is that of
     Wu et al. 2016 (arXiv:1609.08144, §7) without its constant 5.
@@ -64,9 +66,10 @@ class BeamSearch(Strategy):
     num_beams: int = 4
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = False
+    renormalize_logits: bool = False
 
     def __post_init__(self) -> None:
-        _check_beams(self.num_beams, self.length_penalty, self.early_stopping)
+        _check_beams(self)
 
     def width(self, params: GenerationParams) -> int:
         """See `Strategy.width`."""
@@ -82,7 +85,8 @@ class BeamSearch(Strategy):
 
     def decode(self, steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
         """See `Strategy.decode`."""
-        return decode(steps, rows, Beams(self.num_beams, self.length_penalty, self.early_stopping))
+        beams = Beams(self.num_beams, self.length_penalty, self.early_stopping, self.renormalize_logits)
+        return decode(steps, rows, beams)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class DiverseBeamSearch(Strategy):
         num_beams: beams of all groups together.
         diversity_penalty: in nats, above 0.
         length_penalty: as in `BeamSearch`.
-        early_stopping: likewise.
+        early_stopping, renormalize_logits: likewise.
 
     Source: Vijayakumar et al. 2016 (arXiv:1610.02424, §4), with the Hamming diversity of ``transformers`` 4
     (``GenerationMixin._group_beam_search``; it finds some outputs twice, and asks of beams that have just ended, too,
@@ -115,9 +119,10 @@ class DiverseBeamSearch(Strategy):
     diversity_penalty: float = 0.5
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = False
+    renormalize_logits: bool = False
 
     def __post_init__(self) -> None:
-        _check_beams(self.num_beams, self.length_penalty, self.early_stopping)
+        _check_beams(self)
         groups, penalty = self.num_beam_groups, self.diversity_penalty
         check(is_whole(groups) and groups >= 1, "num_beam_groups must be a whole number from 1", groups, "Pass 2.")
         check(
@@ -151,13 +156,21 @@ class DiverseBeamSearch(Strategy):
     def decode(self, steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
         """See `Strategy.decode`."""
         size, groups = self.num_beams // self.num_beam_groups, self.num_beam_groups
-        return decode(
-            steps, rows, Beams(size, self.length_penalty, self.early_stopping, groups, self.diversity_penalty)
+        beams = Beams(
+            size, self.length_penalty, self.early_stopping, self.renormalize_logits, groups, self.diversity_penalty
         )
+        return decode(steps, rows, beams)
 
 
-def _check_beams(num_beams: int, length_penalty: float, early_stopping: EarlyStopping) -> None:
+def _check_beams(options: BeamSearch | DiverseBeamSearch) -> None:
+    num_beams, length_penalty, early_stopping = options.num_beams, options.length_penalty, options.early_stopping
     check(is_whole(num_beams) and num_beams >= 1, "num_beams must be a whole number from 1", num_beams, "Pass 4.")
+    check(
+        isinstance(options.renormalize_logits, bool),
+        "renormalize_logits must be true or false",
+        options.renormalize_logits,
+        "False is the field's default.",
+    )
     check(
         is_number(length_penalty) and -STEEPEST <= length_penalty <= STEEPEST,
         f"length_penalty must be a number from −{STEEPEST} to {STEEPEST}",

@@ -39,7 +39,7 @@ class Beams:
 
     Attributes:
         size: beams of a group.
-        length_penalty, early_stopping: see `BeamSearch`.
+        length_penalty, early_stopping, renormalize_logits: see `BeamSearch`.
         groups: how many groups.
         diversity_penalty: see `DiverseBeamSearch`.
     """
@@ -47,6 +47,7 @@ class Beams:
     size: int
     length_penalty: float
     early_stopping: EarlyStopping
+    renormalize_logits: bool = False
     groups: int = 1
     diversity_penalty: float = 0.0
 
@@ -79,7 +80,13 @@ class _Group:
         params = row.params
         self.row, self.size, self.ends = row, beams.size, frozenset(params.ends)
         self.beams, self.over = [first], False
-        ranking = Ranking(beams.length_penalty, beams.early_stopping, params.max_new_tokens, _may_rise(params))
+        ranking = Ranking(
+            beams.length_penalty,
+            beams.early_stopping,
+            longest=params.max_new_tokens,
+            begun=row.request.begun,
+            rises=not beams.renormalize_logits and _may_rise(params),
+        )
         self.found = Hypotheses(ranking, beams.size, min(params.n, beams.size))
 
     @property
@@ -195,7 +202,9 @@ def _go_on(logits: Tensor, searches: Iterable[_Search], sampler: Sampler, beams:
     wide, total = totalled(logits)
     logprobs = wide - total[:, None]  # [N, V]
     tops = alternatives(logits, sampler.params)
-    scores = worth(logprobs, [pasts[place] for place in range(len(pasts))], sampler)
+    scores = worth(
+        logprobs, [pasts[place] for place in range(len(pasts))], sampler, renormalize=beams.renormalize_logits
+    )
     for turn in range(beams.groups):
         running = [search for search in searches if not search.groups[turn].over]
         ranked = _ranked(scores, logprobs, running, turn, beams.diversity_penalty)

@@ -31,23 +31,25 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Ranking:
-    """score = Σ ln p(token) / length ** length_penalty, where length counts the new tokens, EOS included.
+    """score = Σ ln p(token) / length ** length_penalty, where length counts the tokens of the output, EOS included.
 
     Attributes:
         length_penalty: as in the formula.
         early_stopping: see `BeamSearch`.
         longest: the most new tokens that an output may have.
+        begun: how many tokens an output has before its first new one, see `Request`.
         rises: whether a sum may grow, because something is added to log-probabilities.
     """
 
     length_penalty: float
     early_stopping: EarlyStopping
     longest: int
+    begun: int = 0
     rises: bool = False
 
     def score(self, total: float, length: int) -> float:
-        """Of ``length`` tokens whose log-probabilities sum to ``total``."""
-        return float(total / length**self.length_penalty)
+        """Of ``length`` new tokens whose log-probabilities sum to ``total``."""
+        return float(total / (self.begun + length) ** self.length_penalty)
 
     def bound(self, total: float, length: int) -> float:
         """What no continuation of ``length`` tokens with this sum scores above.

@@ -13,30 +13,40 @@ from torch import Tensor
 from transpect.decode.sampling import Sampler, uniform
 from transpect.decode.trace import Trace
 
+COLDEST = 1e-200
+"""A temperature below counts as this one: no sum of beams that are drawn then leaves the numbers of float64."""
+
 IMPOSSIBLE = -1e9
 """What ln 0 counts as where a ban leaves only tokens of probability 0: below all that is possible, but a number."""
 
 
-def worth(logprobs: Tensor, traces: Sequence[Trace], sampler: Sampler) -> Tensor:
+def worth(logprobs: Tensor, traces: Sequence[Trace], sampler: Sampler, *, renormalize: bool = False) -> Tensor:
     """What each token adds to the sum of its beam, [N, V]; −inf where it may not come.
 
-    That is its log-probability after penalties, biases and bans; in a row that samples divided by the temperature, and
-    −inf too where a filter takes the token out.
+    That is its log-probability after penalties, biases and bans; in a row that samples divided by the temperature, in
+    float64, and −inf too where a filter takes the token out.
 
     Args:
         logprobs: by the model itself, [N, V].
         traces: the past of each row.
         sampler: of the rows.
+        renormalize: whether the tokens that may come share a probability of 1 again.
     """
+    held = _held(logprobs, traces, sampler)
+    return held.log_softmax(-1) if renormalize else held
+
+
+def _held(logprobs: Tensor, traces: Sequence[Trace], sampler: Sampler) -> Tensor:
     held = sampler.process(logprobs, traces)
     nothing = logprobs == -torch.inf
     if bool(nothing.any()):
         held = torch.where(nothing & (held > -torch.inf), IMPOSSIBLE, held)
     if sampler.greedy:
         return held
-    temperature = torch.tensor([[row.temperature] for row in sampler.params], dtype=held.dtype, device=held.device)
+    temperature = torch.tensor([[row.temperature] for row in sampler.params], dtype=torch.float64, device=held.device)
     left = sampler.filter(logprobs, traces) > -torch.inf
-    return torch.where(temperature > 0, torch.where(left, held / temperature, -torch.inf), held)
+    drawn = torch.where(left, held.double() / temperature.clamp(min=COLDEST), -torch.inf)
+    return torch.where(temperature > 0, drawn, held.double())
 
 
 def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
