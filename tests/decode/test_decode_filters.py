@@ -122,6 +122,16 @@ def test_temperature_towards_zero_leaves_the_best(kind: str, value: float, dtype
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [1e30, 1e39, 1e300, 1.7e308])
+def test_temperature_towards_infinity_leaves_equals(kind: str, value: float, dtype: torch.dtype) -> None:
+    logits = logits_of(kind, dtype)
+    out = filters.temperature(logits, torch.full((len(logits),), value, dtype=torch.float64))
+    left = (logits > -math.inf).double()
+    assert torch.allclose(out.double().softmax(-1), left / left.sum(-1, keepdim=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"])
 def test_a_cut_keeps_logits_and_their_dtype(name: str, kind: str, dtype: torch.dtype) -> None:
     logits = logits_of(kind, dtype)

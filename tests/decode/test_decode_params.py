@@ -18,6 +18,12 @@ PENALTIES = ("repetition_penalty", "encoder_repetition_penalty")
 SIZES = ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "dry_allowed_length")
 SHARES = ("min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 
+NUMBERS = (
+    *("temperature", "top_p", "guidance_scale", *PENALTIES, "presence_penalty", "frequency_penalty"),
+    *("dry_multiplier", "dry_base"),
+)
+"""Parameters that are numbers; whole ones may be longer than float64 has room for."""
+
 REFUSED: list[tuple[str, Any]] = [
     ("max_new_tokens", -1),
     ("max_new_tokens", 1.5),
@@ -30,6 +36,9 @@ REFUSED: list[tuple[str, Any]] = [
     ("temperature", math.inf),
     ("temperature", "1"),
     ("temperature", None),
+    *[(name, 10**400) for name in NUMBERS],
+    ("guidance_scale", 1.1e6),
+    ("guidance_scale", -1e300),
     ("top_k", -1),
     ("top_k", 2.0),
     ("top_p", -0.01),
@@ -112,6 +121,9 @@ ALLOWED: list[tuple[str, Any]] = [
     *[(name, value) for name in SHARES for value in (0, 1)],
     ("dry_penalty_last_n", 0),
     ("dry_base", 1),
+    *[(name, 10**308) for name in NUMBERS if name not in ("guidance_scale", "top_p")],
+    ("guidance_scale", 10**6),
+    ("guidance_scale", -1e6),
 ]
 
 

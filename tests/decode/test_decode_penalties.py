@@ -120,6 +120,14 @@ def test_dry_stops_at_breakers() -> None:
     assert process([0.0] * 5, trace, **dry, dry_sequence_breakers=[Y]) == [0, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("number", [10**25, 10**308, 1e308], ids=lambda number: f"{number:.0e}")
+def test_dry_takes_any_number(number: float) -> None:
+    trace = Trace((A, B, C, A, B, C, A))
+    for dry in ({"dry_multiplier": number}, {"dry_multiplier": 1, "dry_base": number}):
+        left = process([0.0] * 5, trace, **dry, dry_allowed_length=1)
+        assert left[B] < -1e20 and max(map(abs, left)) < 1.1e30
+
+
 def test_an_end_becomes_likelier_after_its_start() -> None:
     decay = {"exponential_decay_length_penalty": (2, 2.0), "eos_ids": (0, 1)}
     assert process([-1, 3, 5], Trace((2,), (2, 2)), **decay) == [-1, 3, 5]
@@ -177,6 +185,7 @@ def test_a_constraint_that_allows_nothing_is_an_error() -> None:
         {"sequence_bias": {(1, 5): 1.0}},
         {"bad_words": [[5, 1]]},
         {"forced_eos_token_id": 5},
+        {"dry_sequence_breakers": [[1, 5]]},
     ],
     ids=str,
 )

@@ -17,6 +17,9 @@ _ALIASES = {"num_return_sequences": "n"}
 Overflow = Literal["error", "stop", "sinks"]
 """What becomes of tokens that the context has no room for."""
 
+STRONGEST = 10**6
+"""Guidance scales are between −10⁶ and 10⁶: beyond that float32 forgets what is guided."""
+
 SEEDS = (-(2**63), 2**64)
 """Seeds are whole numbers from the first to below the second."""
 
@@ -87,8 +90,8 @@ class GenerationParams(FilterParams):
             "Lower the one or raise the other.",
         )
         _check(
-            is_number(self.guidance_scale),
-            "guidance_scale must be a finite number",
+            is_number(self.guidance_scale) and abs(self.guidance_scale) <= STRONGEST,
+            f"guidance_scale must be a number from −{STRONGEST} to {STRONGEST}",
             self.guidance_scale,
             "1 switches it off; above 1 it leads away from the negative prompt.",
         )

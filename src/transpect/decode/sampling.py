@@ -80,6 +80,7 @@ def check_minimum(params: GenerationParams, vocab_size: int) -> None:
         ("sequence_bias", [token for own, _ in params.sequence_bias for token in own]),
         ("bad_words", [token for own in params.bad_words for token in own]),
         ("forced_eos_token_id", params.forced_eos_token_id),
+        ("dry_sequence_breakers", [token for own in params.dry_sequence_breakers for token in own]),
     ):
         worst = max(ids, default=0)
         if worst >= vocab_size:

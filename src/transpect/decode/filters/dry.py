@@ -55,7 +55,7 @@ def dry(logits: Tensor, options: Sequence[Dry], traces: Sequence[Trace]) -> Tens
         tokens, lengths = _continued(own, trace)
         if len(tokens):
             exponent = (lengths - own.allowed_length).to(torch.float64)
-            cost = (own.multiplier * own.base**exponent).clamp(max=MOST)
+            cost = (float(own.multiplier) * float(own.base) ** exponent).clamp(max=MOST)
             at = tokens.to(logits.device)
             out[row, at] -= cost.to(logits)
     return out

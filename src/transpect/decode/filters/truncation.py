@@ -24,7 +24,8 @@ _FIRST_LOOK = 256
 def temperature(logits: Tensor, value: Tensor) -> Tensor:
     """logits / value, shifted so that the best token has 0; at 0 the limit: the first of the best tokens alone.
 
-    The shift changes no probability, and keeps a very small temperature from overflowing.
+    The shift changes no probability, and keeps a very small temperature from overflowing. One beyond the numbers of the
+    dtype counts as the largest of them, so that what is −inf stays so.
 
     Args:
         logits: [B, V].
@@ -35,8 +36,9 @@ def temperature(logits: Tensor, value: Tensor) -> Tensor:
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     greedy = value == 0  # [B]
-    divisor = value.masked_fill(greedy, 1.0).to(wide.dtype)
-    scaled = (wide - wide.amax(-1, keepdim=True)) / divisor.clamp(min=torch.finfo(wide.dtype).tiny)[:, None]
+    numbers = torch.finfo(wide.dtype)
+    divisor = value.masked_fill(greedy, 1.0).to(wide.dtype).clamp(numbers.tiny, numbers.max)
+    scaled = (wide - wide.amax(-1, keepdim=True)) / divisor[:, None]
     best = torch.full_like(scaled, HIDDEN).scatter_(-1, wide.argmax(-1, keepdim=True), 0.0)
     return torch.where(greedy[:, None], best, scaled)
 
