@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from transpect.decode import GenerationParams, Request, Row, Sampler, Trace
+from transpect.decode.guidance import Guided
 from transpect.decode.strategies import EarlyExit, PromptLookup
 from transpect.decode.strategies.acceptance import left_over, stays
 from transpect.decode.strategies.draft_model import ByModel
@@ -132,6 +133,44 @@ class Table:
         return self._past.gather(1, last)[:, 0]
 
 
+class Pair:
+    """`Steps` of 2B rows for guidance: B that a table answers, and after them B that another one does."""
+
+    vocab_size, device, hidden = V, CPU, None
+
+    def __init__(self, rows: int) -> None:
+        self._halves = Table(TARGET, rows, ahead=DRAFT), Table(AWAY, rows, ahead=DRAFT_AWAY)
+
+    def prefill(self, *, every: bool = False) -> Tensor:
+        return torch.cat([half.prefill() for half in self._halves])
+
+    def advance(self, token: Tensor) -> Tensor:
+        return self.extend(token[:, None])[:, 0]
+
+    def extend(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        return _in_halves([half.extend for half in self._halves], tokens, real)
+
+    def forget(self, keep: Tensor) -> None:
+        for half, own in zip(self._halves, keep.chunk(2), strict=True):
+            half.forget(own)
+
+    def select(self, rows: Sequence[int]) -> None:
+        count = len(rows) // 2
+        for half in self._halves:
+            half.select(rows[:count])
+
+    @contextmanager
+    def ahead(self, n_layers: int) -> Iterator[Callable[[Tensor, Tensor | None], Tensor]]:
+        one, other = self._halves
+        with one.ahead(n_layers) as first, other.ahead(n_layers) as second:
+            yield lambda tokens, real: _in_halves([first, second], tokens, real)
+
+
+def _in_halves(reads: Sequence[Callable[..., Tensor]], tokens: Tensor, real: Tensor | None) -> Tensor:
+    marks = [None, None] if real is None else real.chunk(2)
+    return torch.cat([read(own, mark) for read, own, mark in zip(reads, tokens.chunk(2), marks, strict=True)])
+
+
 def table(seed: int, spread: float = 1.5) -> Tensor:
     """[1 + V + V² + V³, V]."""
     places = sum(V**n for n in range(NEW + 1))
@@ -150,13 +189,22 @@ FILTERS: dict[str, dict[str, Any]] = {
         "min_new_tokens": 2,
         "eos_ids": (2,),
     },
+    "guided": {
+        "guidance_scale": 1.7,
+        "n": 3,
+        "min_p": 0.1,
+        "eos_ids": (1,),
+        "repetition_penalty": 1.4,
+        "dry_multiplier": 0.4,
+        "dry_allowed_length": 1,
+    },
     "past": {"no_repeat_ngram_size": 3, "frequency_penalty": 0.7, "logit_bias": {0: 0.5}, "typical_p": 0.95},
 }
-TARGET, DRAFT = table(1), table(2)
+TARGET, DRAFT, AWAY, DRAFT_AWAY = (table(seed) for seed in (1, 2, 3, 4))
 MODES = ("prompt look-up", "draft model", "early exit")
 
 
-def drafter(mode: str, steps: Table, rows: Sequence[Row]) -> Drafter:
+def drafter(mode: str, steps: Any, rows: Sequence[Row]) -> Drafter:
     if mode == "prompt look-up":
         return Lookup(PromptLookup(prompt_lookup_num_tokens=2, max_matching_ngram_size=2), rows)
     options = EarlyExit(early_exit=1, num_assistant_tokens=2, assistant_confidence_threshold=0.35)
@@ -168,13 +216,15 @@ def drafter(mode: str, steps: Table, rows: Sequence[Row]) -> Drafter:
 
 def law(params: GenerationParams) -> dict[tuple[int, ...], float]:
     """The probability of each whole output: chained up from what the filters leave after every past."""
+    led, away = TARGET.log_softmax(-1), AWAY.log_softmax(-1)
+    logits = away + params.guidance_scale * (led - away)
     sampler, found = Sampler([params], [0], V, CPU), dict[tuple[int, ...], float]()
 
     def follow(written: tuple[int, ...], chance: float, place: int) -> None:
         if len(written) == NEW or (written and written[-1] in params.ends):
             found[written] = chance
             return
-        left = sampler.filter(TARGET[[place]], [Trace(PROMPT, written)])[0].softmax(-1)
+        left = sampler.filter(logits[[place]], [Trace(PROMPT, written)])[0].softmax(-1)
         for token in range(V):
             follow((*written, token), chance * float(left[token]), place * V + 1 + token)
 
@@ -184,8 +234,11 @@ def law(params: GenerationParams) -> dict[tuple[int, ...], float]:
 
 def written(mode: str, params: GenerationParams, seeds: range) -> tuple[list[tuple[int, ...]], float]:
     """What requests with these seeds give, and the share of their drafted tokens that stayed."""
-    rows = [Row(i, Request(PROMPT, replace(params, seed=seed))) for i, seed in enumerate(seeds)]
-    steps = Table(TARGET, len(rows), ahead=DRAFT)
+    first = [Row(i, Request(PROMPT, replace(params, seed=seed))) for i, seed in enumerate(seeds[:: params.n])]
+    rows = [one for row in first for one in params.strategy.spread(row)]
+    steps: Any = Table(TARGET, len(rows), ahead=DRAFT)
+    if params.guided:
+        steps = Guided(Pair(len(rows)), [params.guidance_scale] * len(rows))
     drafted = accepted = 0
     for event in speculate(steps, rows, drafter(mode, steps, rows)):
         drafted, accepted = drafted + event.drafted, accepted + event.accepted
