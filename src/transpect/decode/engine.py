@@ -101,7 +101,8 @@ def stream(
     fitted = [fit(model.config, request.seeded(), kind) for request in requests]
     for request in fitted:
         check_resumes(request, model.config, _remembering(request.params, kind))
-        check_runtime(runtime, model, _remembering(request.params, kind))
+    for own_kind in {_remembering(request.params, kind) for request in fitted}:
+        check_runtime(runtime, model, own_kind)
     cancelled = set[int]()
     rows = [
         Row(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, cast, get_args
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -24,8 +23,6 @@ Runtime = Literal["auto", "torch", "program"]
 LARGE_ENOUGH = 10_000_000
 """Parameters from which on ``auto`` takes a program. A smaller model is quick by any way, and compiling the loops for
 the first time takes seconds."""
-
-_SUITS: WeakKeyDictionary[Transformer, bool] = WeakKeyDictionary()
 
 
 def known_runtime(name: str) -> Runtime:
@@ -64,14 +61,11 @@ def by_program(runtime: Runtime, model: Transformer, kind: CacheKind) -> bool:
         return runtime == "program"
     if kind != Dense() or sum(parameter.numel() for parameter in model.parameters()) < LARGE_ENOUGH:
         return False
-    if model not in _SUITS:
-        try:
-            check_runtime("program", model, kind)
-        except ConfigError:
-            _SUITS[model] = False
-        else:
-            _SUITS[model] = True
-    return _SUITS[model]
+    try:
+        check_runtime("program", model, kind)  # each time, since a model may have been changed or moved
+    except ConfigError:
+        return False
+    return True
 
 
 class ProgramSteps:

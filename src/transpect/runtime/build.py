@@ -8,7 +8,7 @@ refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
 from transpect.core.attention import Attention, ClippedLinear, CrossAttention, NormOfAllHeads, SelfAttention
-from transpect.core.blocks import Branch, Stack, Step
+from transpect.core.blocks import Branch, Layer, Stack, Step
 from transpect.core.embeddings import Scaled
 from transpect.core.feedforward import ACTIVATIONS, GluModule, MlpModule
-from transpect.core.heads import CausalLMHead, SoftCap
+from transpect.core.heads import CausalLMHead, Projection, SoftCap
+from transpect.core.kernels import Exact
 from transpect.core.norms import OffsetRMSNorm
+from transpect.core.positions import Relation
 from transpect.core.summaries import NoSummaries
 from transpect.runtime import kernels
 from transpect.runtime.numeric import ACTIVATIONS as KINDS
@@ -32,6 +34,12 @@ from transpect.runtime.tables import Turns, distance_bias, reach, turns
 Array = Any
 Linear = tuple[Array, Array]
 NO_BIAS = np.zeros(0, np.float32)
+KNOWN: set[type[nn.Module]] = {
+    *(Layer, Step, Branch, SelfAttention, CrossAttention, NoSummaries, MlpModule, GluModule),
+    *(nn.Linear, ClippedLinear, nn.LayerNorm, nn.RMSNorm, OffsetRMSNorm, NormOfAllHeads),
+    *(CausalLMHead, Projection, Scaled, SoftCap, nn.Identity, nn.Dropout, nn.ModuleList, nn.ModuleDict),
+}
+"""The modules that there are instructions for. A child of one of them may compute something else."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class Builder:
     """
 
     def __init__(self, stack: Stack, d_model: int, room: Room) -> None:
+        check_known([stack.layers, stack.final_norm])
         self.instructions: list[Instruction] = []
         self.layers: list[int] = []
         self.room, self.stack = room, stack
@@ -113,6 +122,7 @@ class Builder:
 
     def head(self, head: CausalLMHead, table: Tensor) -> Array:
         """Instructions from the residual stream to logits [R, V]."""
+        check_known([head])
         x = self.x
         if isinstance(head.narrow, nn.Linear):
             x = self._buffer(head.narrow.out_features)
@@ -215,6 +225,8 @@ class Builder:
         self, body: Attention, query: Array, keys: Array, values: Array, last: Array | None, bias: Array
     ) -> Array:
         """Attention over keys up to each row's position, or up to the ``last`` of its source: [R, H·E]."""
+        if not isinstance(body.kernel, Exact):
+            raise refused(f"the kernel {type(body.kernel).__name__}")
         scores = np.zeros((self.room.rows, body.heads, keys.shape[2]), np.float32)
         mixed = self._buffer(query.shape[1] - kernels.PAD)
         window = self._window if last is None else keys.shape[2]
@@ -263,6 +275,24 @@ class Builder:
         return to
 
 
+def check_known(parts: Iterable[nn.Module]) -> None:
+    """Refuse what a program would pass over: modules that were put in place of others, and hooks.
+
+    Raises:
+        ConfigError: names the first.
+    """
+    for part in parts:
+        # of positions a program has the numbers that the module itself gives
+        skipped = {id(inner) for own in part.modules() if isinstance(own, Relation) for inner in own.modules()}
+        for name, module in part.named_modules():
+            if id(module) in skipped:
+                continue
+            if type(module) not in KNOWN:
+                raise refused(f"the {type(module).__name__} in {name or 'the end of the stack'}")
+            if module._forward_hooks or module._forward_pre_hooks:
+                raise refused(f"the hook of the {type(module).__name__} in {name or 'the end of the stack'}")
+
+
 def weights_of(linear: nn.Linear) -> Linear:
     """The weight as it is stored, without a copy, and the bias in float32."""
     return stored(linear.weight), NO_BIAS if linear.bias is None else small(linear.bias)
@@ -289,4 +319,7 @@ def refused(what: str) -> ConfigError:
 
 
 def _activation(act: Callable[[Tensor], Tensor]) -> int:
-    return KINDS.index(next(name for name, known in ACTIVATIONS.items() if known is act))
+    name = next((name for name, known in ACTIVATIONS.items() if known is act), None)
+    if name is None:
+        raise refused(f"the activation {act}")
+    return KINDS.index(name)

@@ -6,6 +6,7 @@ Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, V voc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from transpect.runtime.numeric import share_threads
 
 MOST_ROWS = 32
 """Of one pass; more are read in several."""
+
+_ONE_AT_A_TIME = Lock()
+"""A pass uses all threads, and numba's own pool of them ends the process if two Python threads enter it."""
 
 
 class Program:
@@ -121,11 +125,11 @@ class Program:
         self._slots = slots
 
     def _grow(self, sequences: int) -> None:
-        before = self._built
+        before, longest = self._built, int(self.lengths.max())
         self._build(sequences)
         built = self._built
         for old, new in zip((*before.keys, *before.values), (*built.keys, *built.values), strict=True):
-            new[: len(old)] = old
+            new[: len(old), :, :longest] = old[:, :, :longest]
         for layer in before.source_keys:
             built.source_keys[layer][: len(before.source_last)] = before.source_keys[layer]
             built.source_values[layer][: len(before.source_last)] = before.source_values[layer]
@@ -146,8 +150,9 @@ class Program:
         self._built.x[: rows.count, : self._model.config.d_model] = x[:, 0].float().numpy()
         built = self._built
         leave = built.layers[-1 if n_layers is None else n_layers - 1]
-        for instruction in (*built.instructions[:leave], *built.instructions[built.layers[-1] :]):
-            instruction(rows)
+        with _ONE_AT_A_TIME:
+            for instruction in (*built.instructions[:leave], *built.instructions[built.layers[-1] :]):
+                instruction(rows)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
