@@ -74,3 +74,14 @@ def test_auto_takes_a_program_for_large_models_that_have_one(tools: Any, monkeyp
     assert not steps.by_program("auto", other, dense)
     assert not steps.by_program("auto", tools.model(), dense)  # float64
     assert not steps.by_program("torch", model, dense)
+
+
+def test_auto_looks_at_the_model_as_it_is_now(tools: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(steps, "LARGE_ENOUGH", 1)
+    model = tools.model(dtype=torch.float32)
+    requests = tools.requests(model, [GenerationParams(3)])
+    assert steps.by_program("auto", model, steps.Dense())
+    expected = generate(model, requests)
+    assert [own.ids for own in generate(model.double(), requests, runtime="auto")] == [own.ids for own in expected]
+    assert not steps.by_program("auto", model, steps.Dense())
+    assert steps.by_program("auto", model.float(), steps.Dense())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
 from transpect.cache import DenseCache
@@ -298,6 +299,82 @@ def test_what_a_program_cannot_do_is_refused_by_name(plan: ModelConfig, what: st
 def test_other_dtypes_are_refused(dtype: torch.dtype) -> None:
     with pytest.raises(ConfigError, match=str(dtype)):
         Program(built(config(Rope()), dtype), 1, 8)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def put(name: str, module: nn.Module) -> Callable[[Transformer], object]:
+    return lambda model: model.set_submodule(name, module)
+
+
+def hooked(name: str, *, before: bool = False) -> Callable[[Transformer], object]:
+    def hook(model: Transformer) -> object:
+        module = model.get_submodule(name)
+        return (module.register_forward_pre_hook if before else module.register_forward_hook)(lambda *_: None)
+
+    return hook
+
+
+ATTENTION = "towers.decoder.stack.layers.1.steps.self.branches.self"
+FFN = "towers.decoder.stack.layers.1.steps.ffn.branches.ffn.body"
+CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
+    "child of a linear layer": (put(f"{ATTENTION}.body.out", Doubled(16, 16)), "Doubled"),
+    "several for one": (put(f"{FFN}.down", nn.Sequential(nn.Linear(64, 16), nn.Tanh())), "Sequential"),
+    "dropout": (put(f"{ATTENTION}.dropout", nn.Tanh()), "Tanh"),
+    "norm": (put("towers.decoder.stack.final_norm", nn.Softmax(-1)), "Softmax"),
+    "head": (put("head.cap", nn.Tanh()), "Tanh"),
+    "activation": (lambda model: setattr(model.get_submodule(FFN), "act", torch.sin), "sin"),
+    "kernel": (
+        lambda model: setattr(model.get_submodule(f"{ATTENTION}.body"), "kernel", nn.Bilinear(1, 1, 1)),
+        "Bilin",
+    ),
+    "hook": (hooked(f"{ATTENTION}.body.out"), "hook of the Linear"),
+    "hook before": (hooked("towers.decoder.stack.layers.0", before=True), "hook of the Layer"),
+    "hook of the head": (hooked("head"), "hook of the CausalLMHead"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_was_changed_by_hand_is_refused_by_name(change: str) -> None:
+    """A program runs its own instructions, so the code of another module or hook would be passed over."""
+    model = built(config(Rope()))
+    edit, what = CHANGES[change]
+    edit(model)
+    with pytest.raises(ConfigError, match=what):
+        Program(model, 1, 8)
+
+
+def test_weights_that_lie_otherwise_in_memory_are_the_same_weights() -> None:
+    model = built(config(Rope()))
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.weight = nn.Parameter(module.weight.detach().t().contiguous().t())
+    program, slow = started(model)
+    assert_equal(program, slow, [1, 30, 12], [0, 1, 2])
+
+
+def test_several_python_threads() -> None:
+    """Under that of numba's pools of threads which ends the process when two enter it at once."""
+    code = """
+from threading import Thread
+import torch
+from transpect.core import AttentionConfig, ModelConfig, StackConfig, Transformer
+from transpect.runtime import Program
+model = Transformer(ModelConfig(9, 8, 64, decoder=StackConfig(n_layers=2, attention=AttentionConfig(n_heads=1))))
+found = []
+def read():
+    program = Program(model, 1, 64)
+    found.append(torch.cat([program.read(torch.tensor([step % 9]), [0])[0] for step in range(60)]))
+threads = [Thread(target=read) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(found) == 4 and all(torch.equal(own, found[0]) for own in found)
+"""
+    environment = {**os.environ, "NUMBA_THREADING_LAYER": "workqueue"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
 def test_weights_are_shared_with_the_model() -> None:
