@@ -174,6 +174,20 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
         GenerationParams().override({"max_new_token": 3})
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        *(("max_tokens", "max_new_tokens"), ("max_length", "max_new_tokens"), ("min_tokens", "min_new_tokens")),
+        *(("stop_strings", "stop"), ("eos_token_id", "eos_ids"), ("stop_token_ids", "eos_ids")),
+        *(("suppress_tokens", "banned"), ("bad_words_ids", "bad_words"), ("do_sample", "temperature")),
+        *(("guided_json", "json_schema"), ("guided_choice", "choices"), ("assistant_model", "draft")),
+    ],
+)
+def test_a_name_of_another_library_is_answered_with_ours(theirs, ours) -> None:
+    with pytest.raises(GenerationError, match=f"Did you mean '{ours}'"):
+        GenerationParams().override({theirs: 3})
+
+
 def test_override_keeps_the_rest() -> None:
     params = GenerationParams(top_k=3, eos_ids=(1, 2))
     assert params.override({"top_k": None}) == dataclasses.replace(params, top_k=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transpect.base.errors import GenerationError, TokenizerError
+from transpect.base.errors import ConfigError, GenerationError, TokenizerError
 from transpect.core import AttentionConfig, Full, ModelConfig, StackConfig, Transformer
 from transpect.core.positions import Rope
 from transpect.lm import LanguageModel
@@ -137,3 +137,22 @@ def test_a_draft_is_a_model_by_any_name(lm: LanguageModel, tokenizer: Tokenizer,
     other = LanguageModel(small.model, train_tokenizer("char", ["abc"]), {})
     with pytest.raises(GenerationError, match="the vocabulary of the model"):
         lm.generate("小猫", draft=other)
+
+
+@pytest.mark.parametrize("prompts", [None, 3, b"ab", {"a": 1}, (text for text in "ab"), [None], [True], [[1.5]]])
+@pytest.mark.parametrize("method", ["generate", "complete", "events", "requests"])
+def test_what_is_no_prompt_is_refused_by_name(tokenizer, method, prompts) -> None:
+    with pytest.raises(GenerationError, match=r"a text(, a list| or a list)"):
+        getattr(build("decoder", tokenizer), method)(prompts, max_new_tokens=1)
+
+
+@pytest.mark.parametrize("texts", [None, 3])
+def test_what_is_no_text_has_no_score(tokenizer, texts) -> None:
+    with pytest.raises(GenerationError, match="must be a text"):
+        build("decoder", tokenizer).score(texts)
+
+
+@pytest.mark.parametrize("cache", ["int8", 3])
+def test_what_is_no_cache_is_refused_by_name(tokenizer, cache) -> None:
+    with pytest.raises(ConfigError, match="kind of cache"):
+        build("decoder", tokenizer).generate("小", cache=cache)

@@ -191,8 +191,12 @@ def chosen(cache: CacheKind | None, memory: int | None) -> CacheKind:
     """The kind that a caller asks for, where ``memory`` is short for `Sliding`.
 
     Raises:
-        ConfigError: both are given.
+        ConfigError: both are given, or ``cache`` is no kind of cache.
     """
+    if cache is not None and not isinstance(cache, CacheKind):
+        raise ConfigError(
+            "cache must be a kind of cache", value=cache, remedy="Pass transpect.cache.Int8() or its like."
+        )
     if memory is None:
         return DENSE if cache is None else cache
     if cache is not None:

@@ -14,6 +14,23 @@ from transpect.decode.strategies import OPTIONS, Sample, Strategy, asked_for
 
 _ALIASES = {"num_return_sequences": "n"}
 
+_ELSEWHERE = {
+    **dict.fromkeys(("max_length", "max_tokens", "max_completion_tokens"), "max_new_tokens"),
+    **dict.fromkeys(("stop_strings", "stop_sequences"), "stop"),
+    **dict.fromkeys(("eos_token_id", "stop_token_ids"), "eos_ids"),
+    **dict.fromkeys(("guided_json", "response_format"), "json_schema"),
+    "assistant_model": "draft",
+    "beam_width": "num_beams",
+    "do_sample": "temperature",
+    "guided_choice": "choices",
+    "guided_grammar": "grammar",
+    "guided_regex": "regex",
+    "min_tokens": "min_new_tokens",
+    "suppress_tokens": "banned",
+    "top_logprobs": "logprobs",
+}
+"""What other libraries call parameters whose names here are not like theirs."""
+
 Overflow = Literal["error", "stop", "sinks"]
 """What becomes of tokens that the context has no room for."""
 
@@ -170,11 +187,12 @@ class GenerationParams(FilterParams):
         own = {_ALIASES.get(name, name): value for name, value in changes.items() if name not in named}
         known = [f.name for f in fields(self)]
         for name in own:
+            near = did_you_mean(_ELSEWHERE.get(name, name), [*known, *named])
             _check(
                 name in known,
                 f"there is no generation parameter {name!r}",
                 None,
-                f"{did_you_mean(name, [*known, *named])} Known: {', '.join([*known, *sorted(named)])}.".strip(),
+                f"{near} Known: {', '.join([*known, *sorted(named)])}.".strip(),
             )
         options = {name: value for name, value in changes.items() if name in OPTIONS}
         languages = {name: value for name, value in changes.items() if name in LANGUAGES or name == "constraint"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, cast
 
@@ -66,8 +66,20 @@ class Parts:
 
 
 def is_single(prompts: Prompt | Sequence[Prompt]) -> bool:
-    """Whether this is one prompt, a text or ids, and not a list of prompts. An empty list is a list of none."""
-    return isinstance(prompts, str) or (len(prompts) > 0 and all(isinstance(item, Integral) for item in prompts))
+    """Whether this is one prompt, a text or ids, and not a list of prompts. An empty list is a list of none.
+
+    Raises:
+        GenerationError: it is neither.
+    """
+    if isinstance(prompts, str):
+        return True
+    if isinstance(prompts, bytes | Mapping) or not hasattr(prompts, "__len__"):
+        raise GenerationError(
+            "prompts are a text, a list of ids, or a list of these",
+            value=repr(prompts),
+            remedy="Write [prompt], or list(prompts).",
+        )
+    return len(prompts) > 0 and all(isinstance(item, Integral) for item in prompts)
 
 
 def numbers(prompt: object) -> list[int]:
@@ -77,8 +89,9 @@ def numbers(prompt: object) -> list[int]:
         GenerationError: something else.
     """
     ids = list(prompt) if isinstance(prompt, Sequence) and not isinstance(prompt, bytes) else None
-    if ids is None or not all(isinstance(item, Integral) for item in ids):
-        raise GenerationError("a prompt must be a text or a list of ids", value=prompt, remedy="Try prompt.tolist().")
+    if ids is None or not all(isinstance(item, Integral) and not isinstance(item, bool) for item in ids):
+        remedy = "Try prompt.tolist()." if hasattr(prompt, "tolist") else "Write a string, or ids such as [5, 17, 3]."
+        raise GenerationError("a prompt must be a text or a list of ids", value=repr(prompt), remedy=remedy)
     return [int(item) for item in ids]
 
 
@@ -88,7 +101,7 @@ def texts_or_pairs(given: str | Pair | Sequence[str | Pair]) -> list[str | Pair]
     Raises:
         GenerationError: a tuple that is not two texts, or anything that is neither text nor pair.
     """
-    several = [given] if isinstance(given, str | tuple) else list(given)
+    several = [given] if isinstance(given, str | tuple) or not isinstance(given, Iterable) else list(given)
     for one in several:
         if not isinstance(one, str) and not (
             isinstance(one, tuple) and len(one) == 2 and all(isinstance(part, str) for part in one)

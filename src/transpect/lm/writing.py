@@ -76,16 +76,7 @@ class Writing(Parts):
         **params: Any,
     ) -> list[Result]:
         """As `generate`, always a list, with ids, log-probabilities, the reason of the end and the seed of each."""
-        requests = self.requests(prompts, **params)
-        return generate_results(
-            self.model,
-            requests,
-            tokenizer=self.tokenizer,
-            batch_size=batch_size,
-            memory=memory,
-            cache=cache,
-            runtime=self.runtime,
-        )
+        return self._results(self.requests(prompts, **params), batch_size=batch_size, memory=memory, cache=cache)
 
     def translate(
         self,
@@ -94,6 +85,8 @@ class Writing(Parts):
         num_beams: int | None = None,
         target_language: str | None = None,
         batch_size: int = 32,
+        memory: int | None = None,
+        cache: CacheKind | None = None,
         **params: Any,
     ) -> Any:
         """Answers of an encoder–decoder by beam search, as `generate` gives them.
@@ -105,6 +98,8 @@ class Writing(Parts):
             target_language: the token of a language that a model of several (mBART, M2M-100, NLLB) is to answer in, as
                 its vocabulary spells it: ``de_DE``, ``__de__``, ``deu_Latn``.
             batch_size: how many rows are decoded at a time; a source takes ``num_beams`` of them.
+            memory: as for `generate`.
+            cache: a kind of cache.
             params: as for `generate`, e.g. ``length_penalty``.
 
         Raises:
@@ -119,8 +114,8 @@ class Writing(Parts):
         if num_beams is None and not self._chooses(params):
             num_beams = NUM_BEAMS
         asked = params if num_beams is None else {"num_beams": num_beams, **params}
-        results = self.complete(texts, batch_size=batch_size, around=self._into(target_language), **asked)
-        found = [result.text for result in results]
+        requests = self.requests(texts, self._into(target_language), **asked)
+        found = [result.text for result in self._results(requests, batch_size=batch_size, memory=memory, cache=cache)]
         several = any(params.get(name) is not None for name in _COUNTS) or len(found) > 1
         return found[0] if is_single(texts) and not several else found
 
@@ -153,7 +148,7 @@ class Writing(Parts):
         )
 
     def requests(
-        self, prompts: Prompt | Sequence[Prompt], *, around: Prompts | None = None, **params: Any
+        self, prompts: Prompt | Sequence[Prompt], around: Prompts | None = None, /, **params: Any
     ) -> list[Request]:
         """What `generate` asks `transpect.decode` for; ``around`` says what stands around texts."""
         several = cast(Sequence[Prompt], [prompts] if is_single(prompts) else prompts)
@@ -176,6 +171,19 @@ class Writing(Parts):
             begun = 0 if source is None else len(start) - 1  # of an answer, what is forced after the start token
             requests.append(Request(start, defaults.params_for(changes, len(start)), source, away, begun=begun))
         return requests
+
+    def _results(
+        self, requests: Sequence[Request], *, batch_size: int, memory: int | None, cache: CacheKind | None
+    ) -> list[Result]:
+        return generate_results(
+            self.model,
+            requests,
+            tokenizer=self.tokenizer,
+            batch_size=batch_size,
+            memory=memory,
+            cache=cache,
+            runtime=self.runtime,
+        )
 
     def _drafting(self, draft: Transformer | Parts | str | Path) -> Transformer:
         """The model that a draft names; one that is opened by its name stays open."""
