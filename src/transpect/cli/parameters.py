@@ -83,78 +83,78 @@ class Parameter:
         return _meant(self, found if self.repeated else found[-1])
 
 
-_ONE: Final[Mapping[str, Spelling]] = {
-    # how long
-    "max_new_tokens": WHOLE,
-    "min_new_tokens": WHOLE,
-    "min_length": WHOLE,
-    "overflow": one_of(["error", "stop", "sinks"]),
-    "ignore_eos": TRUTH,
-    "exponential_decay_length_penalty": or_none(START_AND_FACTOR),
-    # how random
-    "temperature": NUMBER,
-    "top_k": or_none(WHOLE),
-    "top_p": NUMBER,
-    "min_p": NUMBER,
-    "typical_p": NUMBER,
-    "epsilon_cutoff": NUMBER,
-    "eta_cutoff": NUMBER,
-    "seed": or_none(WHOLE),
-    "n": WHOLE,
-    "logprobs": or_none(WHOLE),
-    # what it prefers and avoids
-    "repetition_penalty": NUMBER,
-    "encoder_repetition_penalty": NUMBER,
-    "presence_penalty": NUMBER,
-    "frequency_penalty": NUMBER,
-    "no_repeat_ngram_size": WHOLE,
-    "encoder_no_repeat_ngram_size": WHOLE,
-    "dry_multiplier": NUMBER,
-    "dry_base": NUMBER,
-    "dry_allowed_length": WHOLE,
-    "dry_penalty_last_n": or_none(WHOLE),
-    "guidance_scale": NUMBER,
-    "negative_prompt": TEXT,
-    # how tokens are found
-    "num_beams": WHOLE,
-    "length_penalty": NUMBER,
-    "early_stopping": one_of(["never"], truth=True),
-    "renormalize_logits": TRUTH,
-    "num_beam_groups": WHOLE,
-    "diversity_penalty": NUMBER,
-    "penalty_alpha": NUMBER,
-    "best_of": WHOLE,
-    # how they are found faster
-    "prompt_lookup_num_tokens": WHOLE,
-    "max_matching_ngram_size": WHOLE,
-    "draft": MODEL,
-    "early_exit": WHOLE,
-    "num_assistant_tokens": WHOLE,
-    "num_assistant_tokens_schedule": one_of(["constant", "heuristic"]),
-    "assistant_confidence_threshold": NUMBER,
-    # what it must be like
-    "regex": TEXT,
-    "json_schema": JSON,
-    "grammar": TEXT_OR_FILE,
-}
+_GROUPS: Final[tuple[tuple[Parameter, ...], ...]] = (
+    (  # how long
+        Parameter("max_new_tokens", WHOLE),
+        Parameter("min_new_tokens", WHOLE),
+        Parameter("min_length", WHOLE),
+        Parameter("overflow", one_of(["error", "stop", "sinks"])),
+        Parameter("stop", TEXT, repeated=True),
+        Parameter("eos_ids", ID, repeated=True),
+        Parameter("ignore_eos", TRUTH),
+        Parameter("forced_eos_token_id", ID, repeated=True),
+        Parameter("exponential_decay_length_penalty", or_none(START_AND_FACTOR)),
+    ),
+    (  # how random
+        Parameter("temperature", NUMBER),
+        Parameter("top_k", or_none(WHOLE)),
+        Parameter("top_p", NUMBER),
+        Parameter("min_p", NUMBER),
+        Parameter("typical_p", NUMBER),
+        Parameter("epsilon_cutoff", NUMBER),
+        Parameter("eta_cutoff", NUMBER),
+        Parameter("seed", or_none(WHOLE)),
+        Parameter("n", WHOLE),
+        Parameter("logprobs", or_none(WHOLE)),
+    ),
+    (  # what it prefers and avoids
+        Parameter("repetition_penalty", NUMBER),
+        Parameter("encoder_repetition_penalty", NUMBER),
+        Parameter("presence_penalty", NUMBER),
+        Parameter("frequency_penalty", NUMBER),
+        Parameter("no_repeat_ngram_size", WHOLE),
+        Parameter("encoder_no_repeat_ngram_size", WHOLE),
+        Parameter("dry_multiplier", NUMBER),
+        Parameter("dry_base", NUMBER),
+        Parameter("dry_allowed_length", WHOLE),
+        Parameter("dry_penalty_last_n", or_none(WHOLE)),
+        Parameter("dry_sequence_breakers", IDS, repeated=True),
+        Parameter("logit_bias", BIAS, repeated=True),
+        Parameter("sequence_bias", IDS_BIAS, repeated=True),
+        Parameter("banned", ID, repeated=True),
+        Parameter("bad_words", IDS, repeated=True),
+        Parameter("begin_suppress_tokens", ID, repeated=True),
+        Parameter("guidance_scale", NUMBER),
+        Parameter("negative_prompt", TEXT),
+    ),
+    (  # how tokens are found
+        Parameter("num_beams", WHOLE),
+        Parameter("length_penalty", NUMBER),
+        Parameter("early_stopping", one_of(["never"], truth=True)),
+        Parameter("renormalize_logits", TRUTH),
+        Parameter("num_beam_groups", WHOLE),
+        Parameter("diversity_penalty", NUMBER),
+        Parameter("penalty_alpha", NUMBER),
+        Parameter("best_of", WHOLE),
+    ),
+    (  # how they are found faster
+        Parameter("prompt_lookup_num_tokens", WHOLE),
+        Parameter("max_matching_ngram_size", WHOLE),
+        Parameter("draft", MODEL),
+        Parameter("early_exit", WHOLE),
+        Parameter("num_assistant_tokens", WHOLE),
+        Parameter("num_assistant_tokens_schedule", one_of(["constant", "heuristic"])),
+        Parameter("assistant_confidence_threshold", NUMBER),
+    ),
+    (  # what it must be like
+        Parameter("regex", TEXT),
+        Parameter("json_schema", JSON),
+        Parameter("grammar", TEXT_OR_FILE),
+        Parameter("choices", TEXT, repeated=True),
+    ),
+)
 
-_SEVERAL: Final[Mapping[str, Spelling]] = {
-    "stop": TEXT,
-    "eos_ids": ID,
-    "forced_eos_token_id": ID,
-    "banned": ID,
-    "bad_words": IDS,
-    "begin_suppress_tokens": ID,
-    "logit_bias": BIAS,
-    "sequence_bias": IDS_BIAS,
-    "dry_sequence_breakers": IDS,
-    "choices": TEXT,
-}
-
-PARAMETERS: Final[Mapping[str, Parameter]] = {
-    **{name: Parameter(name, spelling) for name, spelling in _ONE.items()},
-    **{name: Parameter(name, spelling, repeated=True) for name, spelling in _SEVERAL.items()},
-}
+PARAMETERS: Final[Mapping[str, Parameter]] = {each.name: each for group in _GROUPS for each in group}
 """Every parameter of generation by its name, in the order of a help page."""
 
 
