@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import transpect
+from transpect.base.errors import GenerationError
 from transpect.lm import LanguageModel
 from transpect.text import Tokenizer
 
@@ -169,3 +171,19 @@ def test_ctrl_c_keeps_what_came(cli, talker, lm, monkeypatch, tmp_path) -> None:
     messages = json.loads(file.read_text(encoding="utf-8"))
     assert messages == said("小猫", ask(lm, "小猫")[:2])
     assert answer.out.splitlines()[-1] == ask(lm, "小猫", messages[1]["content"], "小狗")
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_line(cli, talker) -> None:
+    answer = cli("chat", talker, *ONE, stdin="\ufeff/system 小猫\r\n/history\r\n")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == "system: 小猫\n"
+
+
+def test_an_error_within_an_answer_begins_a_line_of_its_own(cli, talker, monkeypatch) -> None:
+    def pieces(*_: object) -> Iterator[str]:
+        yield "half"
+        raise GenerationError("two\nlines")
+
+    monkeypatch.setattr("transpect.cli.conversation.Conversation.say", pieces)
+    answer = cli("chat", talker, *ONE, stdin="小\n")
+    assert (answer.code, answer.out, answer.err) == (2, "half\n", "error: two lines\n")

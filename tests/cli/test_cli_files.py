@@ -165,3 +165,35 @@ def test_options_that_do_not_fit(cli, tiny, tmp_path, monkeypatch, words, says) 
     monkeypatch.chdir(tmp_path)
     answer = cli("generate", tiny, *words)
     assert answer.code == 2 and says in answer.err, answer.err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"prompt": "小", "params": {"prompts": 1}}', "no generation parameter 'prompts'"),
+        ('{"prompt": "小", "params": {"around": null}}', "no generation parameter 'around'"),
+        ('{"prompt": "小", "id": "\\ud800"}', "Unicode"),
+        ('{"prompt": "小", "id": NaN}', "finite"),
+        ('{"prompt": [true]}', "a list of ids"),
+    ],
+)
+def test_a_line_that_can_t_be_answered_or_repeated_names_itself(cli, tiny, tmp_path, line, says) -> None:
+    file, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
+    file.write_text(f'{{"prompt": "小"}}\n{line}\n', encoding="utf-8")
+    answer = cli("generate", tiny, "--prompts", file, "--out", out)
+    assert answer.code == 2
+    assert says in answer.err and f"{file}:2" in answer.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("place", ["", "/", "."])
+def test_an_output_is_a_file(cli, tiny, prompts, place) -> None:
+    answer = cli("generate", tiny, "--prompts", prompts, "--out", place)
+    assert answer.code == 2 and answer.err.count("\n") == 1
+    assert "remove" not in answer.err  # no advice to remove a directory
+
+
+@pytest.mark.parametrize("option", ["--json", "--stream", "--no-stream", "--only-new"])
+def test_no_option_of_printing_is_void_beside_an_output(cli, tiny, prompts, tmp_path, option) -> None:
+    answer = cli("generate", tiny, "--prompts", prompts, "--out", tmp_path / "out.jsonl", option)
+    assert answer.code == 2 and "how an answer is printed" in answer.err

@@ -190,3 +190,22 @@ def test_a_reader_that_leaves_early_gets_no_traceback(words: list[str]) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_a_stream_that_is_closed_is_an_empty_one(cli, closed, monkeypatch) -> None:
+    """Python gives None for it: `transpect … <&-`, or a service without streams."""
+    monkeypatch.setattr(sys, closed, None)
+    seen: list[bool] = []
+
+    def run(words: list[str]) -> int:
+        print("said")
+        sys.stderr.write("said\n")
+        seen.append(sys.stdin.isatty())
+        return 0
+
+    monkeypatch.setattr(entry, "_run", run)
+    assert entry.main(["train"]) == 0
+    assert len(seen) == 1
+    if closed == "stdin":
+        assert sys.stdin.read() == ""

@@ -71,6 +71,16 @@ class GenerationError(TranspectError):
     """A generation parameter outside its range."""
 
 
+def one_line(error: TranspectError | OSError) -> str:
+    """An error as a person reads it on a terminal; of the operating system's, the file and what is the matter."""
+    if isinstance(error, TranspectError):
+        text = str(error)
+    else:
+        where = "" if error.filename is None else f"{error.filename}: "
+        text = f"{where}{error.strerror or error}"
+    return " ".join(text.split())
+
+
 def first_line(error: BaseException) -> str:
     """What an error of somebody else's program says first, cut at 200 characters; its type where it says nothing."""
     return (_COLOUR.sub("", str(error)).strip().splitlines() or [type(error).__name__])[0][:200]

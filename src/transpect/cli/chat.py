@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transpect.base.errors import TranspectError
+from transpect.base.errors import TranspectError, one_line
 from transpect.base.i18n import tr
 from transpect.cli.command import Command, application
 from transpect.cli.parameters import writes
@@ -74,14 +74,15 @@ def _talk(conversation: Conversation) -> int:
             if not _reply(conversation, line):
                 break
         except (TranspectError, OSError) as error:
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {one_line(error)}\n")
             code = 0 if at_terminal else FAILED
     return code
 
 
 def _lines(at_terminal: bool) -> Iterator[str]:
     if not at_terminal:
-        yield from (line.rstrip("\r\n") for line in sys.stdin)
+        for number, line in enumerate(sys.stdin):
+            yield (line if number else line.removeprefix("\ufeff")).rstrip("\r\n")
         return
     while True:
         try:
@@ -112,17 +113,20 @@ def _reply(conversation: Conversation, line: str) -> bool:
 
 def _show(pieces: Iterator[str], conversation: Conversation | None = None) -> None:
     """Print pieces as they come, on lines of their own; Ctrl-C ends them."""
-    shown = False
+    shown = stopped = False
     try:
         for piece in pieces:
             sys.stdout.write(piece)
             sys.stdout.flush()
             shown = True
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{tr('cli.chat.stopped')}\n")
+        stopped = True
+    finally:
+        if shown or stopped:
+            print()
+    if stopped:
+        sys.stderr.write(f"{tr('cli.chat.stopped')}\n")
         return
-    if shown:
-        print()
     if conversation is not None and conversation.finish_reason == "length":
         sys.stderr.write(f"{tr('cli.chat.cut')}\n")
         conversation.finish_reason = None

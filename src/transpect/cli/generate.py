@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transpect.base.errors import ConfigError
 from transpect.base.i18n import tr
-from transpect.cli.command import Command, application
+from transpect.cli.command import Command, application, destination
 from transpect.cli.parameters import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from transpect.decode import Event, Result
 
@@ -54,14 +55,13 @@ def generate(
 
     check_together(prompts=prompts, out=out)
     if prompts is not None and out is not None:
-        from transpect.base.errors import ConfigError
         from transpect.cli.many import Settings, complete_file
         from transpect.lm import load
 
-        if text is not None:
-            raise ConfigError("a text or a file of prompts can be continued, not both", value=text)
+        place = destination(out)
+        _check_of_a_file(text, {"stream": stream is not None, "only-new": only_new, "json": as_json})
         lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime)
-        complete_file(lm, prompts, out, Settings(asked, chat, batch_size, memory, cache))
+        complete_file(lm, prompts, place, Settings(asked, chat, batch_size, memory, cache))
         return
     prompt = read_text(text)
     options = {**asked, "batch_size": batch_size, "memory": memory, "cache": cache_named(cache)}
@@ -80,6 +80,15 @@ def generate(
     else:
         for result in lm.complete([start], **options):
             print(f"{shown}{result.text}")
+
+
+def _check_of_a_file(text: str | None, shown: Mapping[str, bool]) -> None:
+    """Refuse what says nothing of a file of prompts, whose outputs go to a file."""
+    if text is not None:
+        raise ConfigError("a text or a file of prompts can be continued, not both", value=text)
+    for name, given in shown.items():
+        if given:
+            raise ConfigError(f"--{name} says how an answer is printed, and --out writes JSON", remedy="Leave it out.")
 
 
 def as_row(result: Result) -> dict[str, Any]:

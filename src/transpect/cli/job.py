@@ -29,11 +29,13 @@ class Job:
         fixed: values that are drawn once, when the job begins; as `made_from`, but kept from the beginning.
 
     Raises:
-        DataError: the file was begun with something else, or by something else.
+        DataError: it is a directory, or was begun with something else or by something else.
     """
 
-    def __init__(self, out: str | Path, made_from: Mapping[str, Any], fixed: Callable[[], Mapping[str, Any]]) -> None:
-        self.out = Path(out)
+    def __init__(self, out: Path, made_from: Mapping[str, Any], fixed: Callable[[], Mapping[str, Any]]) -> None:
+        if out.is_dir():
+            raise DataError("an output must be a file, and this is a directory", file=out, remedy="Name a file in it.")
+        self.out = out
         self._spec = self.out.with_name(f"{self.out.name}.job.json")
         wanted = json.loads(json.dumps(made_from))
         begun = self.out.exists()

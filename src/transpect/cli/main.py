@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, cast
 
-from transpect.base.errors import ConfigError, TranspectError
+from transpect.base.errors import ConfigError, TranspectError, one_line
 from transpect.cli.page import COMMANDS, front_page
 
 __all__ = ["main"]
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``TRANSPECT_DEBUG=1`` shows the traceback instead.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    _print_anything()
+    _open_streams()
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (TranspectError, OSError) as error:
         if os.environ.get("TRANSPECT_DEBUG") == "1":
             raise
-        sys.stderr.write(f"error: {_one_line(error)}\n")
+        sys.stderr.write(f"error: {one_line(error)}\n")
         return USAGE
     return code
 
@@ -102,18 +102,14 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")
 
 
-def _one_line(error: Exception) -> str:
-    if isinstance(error, TranspectError):
-        text = str(error)
-    else:
-        assert isinstance(error, OSError)
-        where = "" if error.filename is None else f"{error.filename}: "
-        text = f"{where}{error.strerror or error}"
-    return " ".join(text.split())
-
-
-def _print_anything() -> None:
-    """A terminal that can't show a character shows its code; that is no reason to stop."""
+def _open_streams() -> None:
+    """A stream that the caller closed is an empty one, and a terminal that can't show a character shows its code: none
+    of this is a reason to stop."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 # open as long as the process
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transpect.base.errors import DataError, TranspectError
@@ -42,7 +43,7 @@ class Settings:
     cache: str | None
 
 
-def complete_file(lm: LanguageModel, prompts: str, out: str, settings: Settings) -> None:
+def complete_file(lm: LanguageModel, prompts: str, out: Path, settings: Settings) -> None:
     """Answer each prompt of a file.
 
     An output without a seed is sampled with one that depends on its line and on a number that is drawn when the job

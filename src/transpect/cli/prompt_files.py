@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from transpect.base.codec import did_you_mean
-from transpect.base.errors import DataError
+from transpect.base.errors import DataError, first_line
 from transpect.base.files import parse_json, read_text_file
 
 __all__ = ["Asked", "digest", "read_prompts", "read_texts"]
@@ -116,6 +117,16 @@ def _object(file: Path, number: int, line: str) -> Asked:
                 line=number,
                 remedy=f"{did_you_mean(key, KEYS)} It holds {', '.join(KEYS)}.".strip(),
             )
+    told = {key: value for key, value in row.items() if key != "params"}
+    try:
+        json.dumps(told, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except ValueError as error:  # half of a surrogate pair, NaN: Python reads them, and others don't
+        raise DataError(
+            "a line must hold only text that is Unicode and numbers that are finite, for the output repeats it",
+            file=file,
+            line=number,
+            remedy=f"Mend the line: {first_line(error)}.",
+        ) from error
     prompt, messages, params = row.get("prompt"), row.get("messages"), row.get("params", {})
     ids = isinstance(prompt, list) and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt)
     if (prompt is None) == (messages is None) or not (prompt is None or isinstance(prompt, str) or ids):
