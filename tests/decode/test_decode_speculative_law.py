@@ -217,7 +217,7 @@ def drafter(mode: str, steps: Any, rows: Sequence[Row]) -> Drafter:
 def law(params: GenerationParams) -> dict[tuple[int, ...], float]:
     """The probability of each whole output: chained up from what the filters leave after every past."""
     led, away = TARGET.log_softmax(-1), AWAY.log_softmax(-1)
-    logits = away + params.guidance_scale * (led - away)
+    logits = away + params.guidance_scale * (led - away) if params.guided else TARGET
     sampler, found = Sampler([params], [0], V, CPU), dict[tuple[int, ...], float]()
 
     def follow(written: tuple[int, ...], chance: float, place: int) -> None:
