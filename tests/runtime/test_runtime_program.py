@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from numba import njit
+from numba.core import caching
 from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
@@ -53,6 +55,7 @@ from transpect.core.positions import (
     Yarn,
 )
 from transpect.runtime import Program
+from transpect.runtime.numeric import compiled, parallel
 from transpect.runtime.program import MOST_ROWS
 
 VOCAB = 37
@@ -400,6 +403,15 @@ Program(model, 1, 8).read(torch.tensor([1]), [0])
 assert torch.get_num_threads() == {threads}, torch.get_num_threads()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_a_folder_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose disk is read-only."""
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        njit(cache=True)(lambda x: x)
+    assert compiled(lambda x: x + 1)(2) == 3
+    parallel(lambda x: x)
 
 
 def test_nan_is_not_lost() -> None:

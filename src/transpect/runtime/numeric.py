@@ -23,12 +23,20 @@ _FREEDOMS = {"reassoc", "contract", "arcp", "nsz"}
 
 def compiled(function: Callable[..., Any]) -> Any:
     """For code of one thread."""
-    return njit(fastmath=_FREEDOMS, cache=True, nogil=True, boundscheck=False)(function)
+    return _njit(function, parallel=False)
 
 
 def parallel(function: Callable[..., Any]) -> Any:
     """For code whose `numba.prange` loops are spread over threads."""
-    return njit(fastmath=_FREEDOMS, cache=True, nogil=True, boundscheck=False, parallel=True)(function)
+    return _njit(function, parallel=True)
+
+
+def _njit(function: Callable[..., Any], *, parallel: bool) -> Any:
+    options: dict[str, Any] = {"fastmath": _FREEDOMS, "nogil": True, "boundscheck": False, "parallel": parallel}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder to keep the code in: a read-only install and no home. Each process compiles anew
+        return njit(**options)(function)
 
 
 def _widen(context: Any, number: Any) -> Any:
