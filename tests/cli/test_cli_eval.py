@@ -186,7 +186,6 @@ def test_bleu_s_words_are_those_of_the_script(targets, name) -> None:
         (("--num-beams", 2), "--num-beams is for what a model writes.*--generate"),
         (("--tokenize", "zh"), "--tokenize is for what a model writes.*--generate"),
         (("--generate", "--tokenize", "chinese"), "sacrebleu must know the tokenizer"),
-        (("--generate", "--n", 2), "each source has one target"),
     ],
 )
 def test_what_can_t_be_measured_is_one_line(cli, translator, words, says) -> None:

@@ -28,7 +28,7 @@ FAILED = 2
 
 
 @app.command("chat", cls=Command, help=tr("cli.chat"), epilog=EXAMPLES)
-@writes
+@writes("n", "logprobs")
 def chat(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
     system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help=tr("cli.chat.system"))] = None,

@@ -31,7 +31,7 @@ transpect eval runs/xl --memory 0"""
 
 
 @app.command("eval", cls=Command, help=tr("cli.eval"), epilog=EXAMPLES)
-@writes
+@writes("n", "logprobs")
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help=tr("cli.eval.data"))] = None,

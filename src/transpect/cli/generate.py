@@ -29,7 +29,7 @@ echo 小猫爱吃 | transpect generate runs/demo --stop 。 --json"""
 
 
 @app.command("generate", cls=Command, help=tr("cli.generate"), epilog=EXAMPLES)
-@writes
+@writes()
 def generate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help=tr("cli.generate.text"))] = None,

@@ -174,21 +174,27 @@ def parameter(name: str) -> Parameter:
     return PARAMETERS[spelled]
 
 
-def writes(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a command all of these options; what is given of them reaches it as ``asked``, by name."""
-    own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name != "asked"]
+def writes(*void: str) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+    """Give a command all of these options but those that are ``void`` for it; what is given of them reaches it as
+    ``asked``, by name."""
+    offered = {name: each for name, each in PARAMETERS.items() if name not in void}
 
-    def run(**values: Any) -> int | None:
-        asked = {
-            name: _meant(each, values[name]) for name, each in PARAMETERS.items() if values[name] not in (None, [])
-        }
-        return command(**{name: value for name, value in values.items() if name not in PARAMETERS}, asked=asked)
+    def give(command: Callable[..., int | None]) -> Callable[..., int | None]:
+        own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name != "asked"]
 
-    run.__doc__ = command.__doc__
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *map(_option, PARAMETERS.values()))]
-    )
-    return run
+        def run(**values: Any) -> int | None:
+            asked = {
+                name: _meant(each, values[name]) for name, each in offered.items() if values[name] not in (None, [])
+            }
+            return command(**{name: value for name, value in values.items() if name not in offered}, asked=asked)
+
+        run.__doc__ = command.__doc__
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *map(_option, offered.values()))]
+        )
+        return run
+
+    return give
 
 
 def _meant(each: Parameter, value: Any) -> Any:

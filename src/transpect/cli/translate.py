@@ -20,7 +20,7 @@ transpect translate runs/translate "Power grid" --num-beams 8 --n 3 --length-pen
 
 
 @app.command("translate", cls=Command, help=tr("cli.translate"), epilog=EXAMPLES)
-@writes
+@writes("logprobs")
 def translate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help=tr("cli.translate.text"))] = None,
