@@ -86,7 +86,7 @@ def complete_file(lm: LanguageModel, prompts: str, out: Path, settings: Settings
 
 def _request(lm: LanguageModel, line: Asked, settings: Settings, file: str) -> Request:
     from transpect.cache import chosen
-    from transpect.decode.engine import fit
+    from transpect.decode.fitting import fit
 
     try:
         prompt = line.prompt if line.messages is None else lm.chat_prompt(line.messages)

@@ -9,24 +9,20 @@ rows).
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence, Set
-from dataclasses import replace
 
-from transpect.base.errors import ConfigError, ContextLengthError, GenerationError
-from transpect.cache import DENSE, CacheKind, Sinks, Static, chosen
-from transpect.core import ModelConfig, Transformer
-from transpect.decode.batching import check_vocabulary, check_writes
-from transpect.decode.constraints import matching
+from transpect.base.errors import GenerationError
+from transpect.cache import CacheKind, Static, chosen
+from transpect.core import Transformer
+from transpect.decode.batching import check_writes
 from transpect.decode.events import Events
+from transpect.decode.fitting import constraint_of, fit, remembering
 from transpect.decode.guidance import Guided, without
-from transpect.decode.params import GenerationParams
 from transpect.decode.program_steps import ProgramSteps, Runtime, by_program, check_runtime
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.resuming import check_resumes
 from transpect.decode.row import Row
-from transpect.decode.sampling import check_minimum
 from transpect.decode.stepper import ReadsAhead, Stepper, Steps
 from transpect.decode.strategies import Strategy
-from transpect.decode.trace import FREE, Constraint
 from transpect.text.tokenizer import Tokenizer
 
 
@@ -100,8 +96,8 @@ def stream(
     kind.check(model.config)
     fitted = [fit(model.config, request.seeded(), kind) for request in requests]
     for request in fitted:
-        check_resumes(request, model.config, _remembering(request.params, kind))
-    for own_kind in {_remembering(request.params, kind) for request in fitted}:
+        check_resumes(request, model.config, remembering(request.params, kind))
+    for own_kind in {remembering(request.params, kind) for request in fitted}:
         check_runtime(runtime, model, own_kind)
     cancelled = set[int]()
     rows = [
@@ -109,7 +105,7 @@ def stream(
             index,
             request,
             tokenizer,
-            constraint=_constraint(model.config, request, tokenizer),
+            constraint=constraint_of(model.config, request, tokenizer),
             cancelled=cancelled,
         )
         for index, request in enumerate(fitted)
@@ -125,107 +121,6 @@ def decode(steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
         rows: each asks for at least one token, and is of a request that passes `fit`.
     """
     return rows[0].params.strategy.decode(steps, rows)
-
-
-def fit(config: ModelConfig, request: Request, kind: CacheKind = DENSE) -> Request:
-    """The request with no more new tokens than there is room for with a cache of this kind; all of it is checked.
-
-    Raises:
-        ConfigError, GenerationError, ContextLengthError: as `stream`.
-    """
-    params = request.params
-    kind = _remembering(params, kind)
-    kind.check(config)
-    room = kind.room(config)
-    limit = config.context_length if room is None else room
-    place = f"the model's context of {limit} tokens" if limit == config.context_length else f"the {limit} of its cache"
-    if (request.source is None) != (config.encoder is None):
-        raise GenerationError(
-            "a request has a source exactly where the model has an encoder",
-            value=f"{'no' if request.source is None else 'a'} source for a model of kind {config.kind}",
-            remedy="Pass Request(prompt=ids) to a decoder, Request(prompt=[decoder_start_id], source=ids) to an "
-            "encoder–decoder.",
-        )
-    for name, ids in (("prompt", request.prompt), ("source", request.source), ("negative", request.negative)):
-        if ids is None:
-            continue
-        if len(ids) == 0:
-            raise GenerationError(f"a {name} needs at least one token", remedy="Begin it with the model's BOS or EOS.")
-        if len(ids) > limit and (room is not None or name == "source"):
-            raise ContextLengthError(
-                f"the {name} must fit {place}",
-                value=f"{len(ids)} tokens",
-                remedy="Shorten it, or use a model with a longer context.",
-            )
-        check_vocabulary(name, ids, config.vocab_size)
-    check_minimum(params, config.vocab_size)
-    params.strategy.check(params, config)
-    if room is None:
-        if params.strategy.takes_back:
-            raise ConfigError(
-                "a memory of the last tokens can't take tokens back: it has let go of earlier ones for them",
-                value=f"cache {kind.kind}, strategy {type(params.strategy).__name__}",
-                remedy="Leave out the memory or the sinks, or what drafts tokens.",
-            )
-        return request
-    left = limit - max(len(own.prompt) for own in (request, *without([request])))
-    if params.max_new_tokens and not left:
-        raise ContextLengthError(
-            f"the prompt fills {place} and leaves no room for new ones",
-            value=f"{limit - left} tokens",
-            remedy="Shorten it, or use a model with a longer context.",
-        )
-    if params.max_new_tokens <= left:
-        return request
-    if params.overflow == "error":
-        raise ContextLengthError(
-            f"prompt and new tokens together must fit {place}",
-            value=f"{limit - left} and max_new_tokens={params.max_new_tokens}",
-            remedy=f"Ask for at most {left}, shorten the prompt, or say what is to be done: overflow=stop ends the "
-            "output where the context ends; overflow=sinks, or a memory, goes on with the last tokens in sight.",
-        )
-    cut = replace(params, max_new_tokens=left, min_new_tokens=min(params.min_new_tokens, left))
-    return replace(request, params=cut)
-
-
-def _constraint(config: ModelConfig, request: Request, tokenizer: Tokenizer | None) -> Constraint:
-    """What the output must be like.
-
-    Raises:
-        GenerationError: it can't be written.
-    """
-    params = request.params
-    if params.constraint is None:
-        return FREE
-    found = matching(
-        tokenizer,
-        params.constraint,
-        request.prompt,
-        vocab_size=config.vocab_size,
-        ends=params.ends,
-        banned=params.banned,
-    )
-    written = tuple(request.written)
-    if found.mask(written) is None and not found.complete(written):
-        raise GenerationError(
-            f"what was written before must be the beginning of a text of its {params.constraint.option}",
-            value=written,
-            remedy="Pass the parameters that it was written with.",
-        )
-    return found
-
-
-def _remembering(params: GenerationParams, kind: CacheKind) -> CacheKind:
-    """The cache of a request, where others have one of this kind."""
-    if params.overflow != "sinks":
-        return kind
-    if kind != DENSE:
-        raise ConfigError(
-            "overflow=sinks has a cache of its own",
-            value=f"cache {kind.kind}",
-            remedy="Leave one of them out; cache=Sinks(n_sinks, memory) says how much is kept.",
-        )
-    return Sinks()
 
 
 def _stream(
@@ -259,7 +154,7 @@ def _all(
             continue
         requests = [row.request for row in batch]
         others = without(requests)
-        own_kind = _remembering(batch[0].params, kind)
+        own_kind = remembering(batch[0].params, kind)
         horizons = [len(own.prompt) + own.params.max_new_tokens for own in (*requests, *others)]
         sources = [own.source or () for own in (*requests, *others)]
         first = Stepper(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from transpect.base.errors import GenerationError
 from transpect.decode import Passage, Prompts, Score, Stepper
 from transpect.decode import logprobs as passage_logprobs
-from transpect.decode.engine import fit
+from transpect.decode.fitting import fit
 from transpect.lm.parts import Pair, Prompt, texts_or_pairs
 from transpect.lm.writing import Writing
 
