@@ -12,11 +12,12 @@ from transpect.base.errors import ConfigError
 from transpect.base.i18n import tr
 from transpect.cli.command import Command, application, destination
 from transpect.cli.parameters import writes
+from transpect.cli.rows import as_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from transpect.decode import Event, Result
+    from transpect.decode import Event
 
 app = application()
 
@@ -89,21 +90,6 @@ def _check_of_a_file(text: str | None, shown: Mapping[str, bool]) -> None:
     for name, given in shown.items():
         if given:
             raise ConfigError(f"--{name} says how an answer is printed, and --out writes JSON", remedy="Leave it out.")
-
-
-def as_row(result: Result) -> dict[str, Any]:
-    """A result as JSON data."""
-    return {
-        "choice": result.choice,
-        "text": result.text,
-        "ids": list(result.ids),
-        "logprobs": list(result.logprobs),
-        "score": result.score,
-        "finish_reason": result.finish_reason,
-        "seed": result.seed,
-        **({"top_logprobs": [dict(top) for top in result.top_logprobs]} if result.top_logprobs else {}),
-        **({"drafted": result.drafted, "accepted": result.accepted} if result.drafted else {}),
-    }
 
 
 def _print_stream(events: Iterator[Event], shown: str) -> None:

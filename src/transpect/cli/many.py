@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from transpect.base.errors import DataError, TranspectError
 from transpect.base.i18n import tr
-from transpect.cli.generate import as_row
 from transpect.cli.inputs import cache_named
 from transpect.cli.job import Job
 from transpect.cli.prompt_files import Asked, digest, read_prompts
+from transpect.cli.rows import as_row
 from transpect.cli.screen import progress
 
 if TYPE_CHECKING:
