@@ -151,12 +151,13 @@ def rms_norm(weight: Array, eps: float, x: Array, rows: int, times: int, out: Ar
     n = len(weight)
     for r in range(rows):
         for start in range(0, times * n, n):
+            own, result = x[r, start : start + n], out[r, start : start + n]
             squares = np.float32(0.0)
             for i in range(n):
-                squares += x[r, start + i] * x[r, start + i]
+                squares += own[i] * own[i]
             factor = np.float32(1.0 / math.sqrt(squares / n + eps))
             for i in range(n):
-                out[r, start + i] = x[r, start + i] * factor * weight[i]
+                result[i] = own[i] * factor * weight[i]
 
 
 @compiled
@@ -165,15 +166,16 @@ def layer_norm(weight: Array, bias: Array, eps: float, x: Array, rows: int, time
     n = len(weight)
     for r in range(rows):
         for start in range(0, times * n, n):
+            own, result = x[r, start : start + n], out[r, start : start + n]
             total, squares = np.float32(0.0), np.float32(0.0)
             for i in range(n):
-                total += x[r, start + i]
+                total += own[i]
             mean = np.float32(total / n)
             for i in range(n):
-                squares += (x[r, start + i] - mean) * (x[r, start + i] - mean)
+                squares += (own[i] - mean) * (own[i] - mean)
             factor = np.float32(1.0 / math.sqrt(squares / n + eps))
             for i in range(n):
-                out[r, start + i] = (x[r, start + i] - mean) * factor * weight[i] + bias[i]
+                result[i] = (own[i] - mean) * factor * weight[i] + bias[i]
 
 
 @compiled
@@ -205,12 +207,13 @@ def finish(factor: Number, bias: Array, cap: Number, width: int, rows: int, logi
 def _turn(cos: Array, sin: Array, stride: int, gap: int, head: int, width: int, x: Array) -> None:
     half = len(cos) // 2
     for start in range(0, width, head):
+        own = x[start : start + head]
         for i in range(half):
-            first = start + stride * i
-            second = first + gap
-            a, b = x[first], x[second]
-            x[first] = a * cos[stride * i] - b * sin[stride * i]
-            x[second] = b * cos[stride * i + gap] + a * sin[stride * i + gap]
+            first = np.uintp(stride * i)  # unsigned: numba would look whether it counts from the end
+            second = np.uintp(stride * i + gap)
+            a, b = own[first], own[second]
+            own[first] = a * cos[first] - b * sin[first]
+            own[second] = b * cos[second] + a * sin[second]
 
 
 @compiled

@@ -80,7 +80,9 @@ def ban(logits: Tensor, banned: Tensor) -> Tensor:
         banned: [B, V] bool; at least one token a row is allowed.
     """
     left = logits.masked_fill(banned, HIDDEN)
-    nothing = (left == HIDDEN).all(-1, keepdim=True)  # [B, 1]
+    nothing = left.amax(-1, keepdim=True) == HIDDEN  # [B, 1]
+    if not bool(nothing.any()):
+        return left
     return torch.where(nothing & ~banned, 0.0, left)
 
 
@@ -170,5 +172,7 @@ def _without(logits: Tensor, banned: Sequence[Tensor]) -> Tensor:
         return logits
     left = logits.clone()
     left[places(banned, logits.device)] = HIDDEN
-    nothing = (left == HIDDEN).all(-1, keepdim=True)  # [B, 1]
+    nothing = left.amax(-1, keepdim=True) == HIDDEN  # [B, 1]
+    if not bool(nothing.any()):
+        return left
     return torch.where(nothing, logits, left)
