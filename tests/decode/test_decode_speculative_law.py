@@ -1,6 +1,6 @@
 """Speculative decoding gives the law of decoding without drafts: the joint one of several tokens, with filters.
 
-All seeds were fixed before the first run; 1e5 draws for each mode; no rejection at 1 % after Holm.
+All seeds were fixed before the first run; 1e5 draws for each mode under all filters; no rejection at 1 % after Holm.
 """
 
 from __future__ import annotations
@@ -25,29 +25,11 @@ from transpect.decode.strategies.early_exit import ByLayers
 from transpect.decode.strategies.prompt_lookup import Lookup
 from transpect.decode.strategies.speculative import Drafter, speculate
 
+from .chi_squared import holm, p_value
+
 CPU = torch.device("cpu")
 V, NEW = 3, 3
 PROMPT = (0, 1, 2, 0, 1)
-
-
-def p_value(counts: Tensor, probability: Tensor) -> float:
-    """Of Pearson's χ² test; cells of probability 0 must be empty."""
-    assert (counts[probability == 0] == 0).all()
-    counts, probability = counts[probability > 0].double(), probability[probability > 0].double()
-    expected = probability * counts.sum()
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    freedom = torch.tensor((len(counts) - 1) / 2, dtype=torch.float64)
-    return float(torch.special.gammaincc(freedom, statistic / 2))
-
-
-def holm(p_values: dict[str, float], level: float = 0.01) -> list[str]:
-    """The hypotheses that Holm's step-down procedure rejects."""
-    rejected = []
-    for i, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        if p > level / (len(p_values) - i):
-            break
-        rejected.append(name)
-    return rejected
 
 
 # one token: the rule alone

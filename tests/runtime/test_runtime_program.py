@@ -39,7 +39,7 @@ from transpect.core.attention import QkNorm
 from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import ACTIVATIONS
 from transpect.core.kernels import Naive
-from transpect.core.norms import BranchEnd, Enter, PlainLayerNorm, Post, Pre, Sandwich
+from transpect.core.norms import BranchEnd, Enter, PlainLayerNorm, Post, Sandwich
 from transpect.core.positions import (
     Alibi,
     DynamicNTK,
@@ -382,12 +382,11 @@ assert len(found) == 4 and all(torch.equal(own, found[0]) for own in found)
 
 def test_weights_are_shared_with_the_model() -> None:
     model = built(config(Rope()))
-    program, slow = started(model)
+    program, _ = started(model)
     with torch.no_grad():
         model.token.weight.mul_(1.5)
     found, _ = program.read(torch.tensor([3]), [1])
     assert torch.allclose(found, (model.head.project(torch.from_numpy(program._built.x[:1, :16]), model.token.weight)))
-    del slow
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -420,10 +419,6 @@ def test_nan_is_not_lost() -> None:
         model.token.weight[3] = torch.nan
     program, _ = started(model)
     assert program.read(torch.tensor([3]), [1])[0].isnan().any()
-
-
-def test_pre_norm_is_the_default_here() -> None:
-    assert isinstance(config(Rope()).last.placement, Pre)
 
 
 @pytest.mark.parametrize("ffn", [Glu(d_ff=52), Mlp(d_ff=40)], ids=["glu", "mlp"])
