@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fill-mask": (),
     "eval": (),
     "verify": (),
+    "bench": ("decode", "prefill"),
     "model": ("list", "show"),
     "convert": (),
     "tokenizer": ("train", "encode", "decode"),

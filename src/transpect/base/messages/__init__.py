@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from transpect.base.messages import cli, compare, demo, options, parameters, tables, verify, writing
+from transpect.base.messages import bench, cli, compare, demo, options, parameters, tables, verify, writing
 from transpect.base.messages.row import Row
 
 __all__ = ["TABLE", "Row"]
@@ -32,4 +32,5 @@ TABLE: Mapping[str, Row] = _joined(
     demo.ROWS,
     verify.ROWS,
     compare.ROWS,
+    bench.ROWS,
 )

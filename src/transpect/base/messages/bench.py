@@ -1,0 +1,49 @@
+"""What `transpect bench` says of itself."""
+
+from transpect.base.messages.row import Row
+
+ROWS: dict[str, Row] = {
+    "cli.bench": {
+        "en": "Measure transpect beside other programs, in one run on this machine.",
+        "zh": "在本机同一次运行中，把 transpect 与其他程序并排实测。",
+    },
+    "cli.bench.decode": {
+        "en": "Measure how many tokens a second are written, beside other programs with the same weights.\n\n"
+        "Each program works in a process of its own, all with the same threads, prompts and bits, and they take "
+        "turns. A ratio is ours over theirs in one round; the table gives the median with the lowest and the highest. "
+        "The last line sums up; the exit code is 1 when a ratio is under its bar.",
+        "zh": "实测每秒写出多少词元，与使用同样权重的其他程序对比。\n\n"
+        "每个程序在各自的进程中运行，线程数、提示与位数都相同，轮流进行。比值取同一轮中我们与对方之比；"
+        "表中给出中位数及最低、最高值。最后一行为总结；若有比值低于标准，退出码为 1。",
+    },
+    "cli.bench.prefill": {
+        "en": "Measure how many tokens of a prompt a second are read, beside other programs with the same weights.",
+        "zh": "实测每秒读入提示中的多少词元，与使用同样权重的其他程序对比。",
+    },
+    "cli.bench.tokens": {"en": "How long the prompt is.", "zh": "提示有多少词元。"},
+    "cli.bench.against": {
+        "en": "Whom to measure beside, parted by commas. llama.cpp and ctranslate2 get environments of their own in "
+        "your cache, made on the first run.",
+        "zh": "与谁对比，以逗号分隔。llama.cpp 与 ctranslate2 首次运行时会在用户缓存目录中建立各自的环境。",
+    },
+    "cli.bench.rounds": {"en": "How many turns each takes.", "zh": "每个程序轮几次。"},
+    "cli.bench.threads": {
+        "en": "How many threads each computes with; all cores that are allowed when not given.",
+        "zh": "每个程序用多少线程；不给则用允许的全部处理器核。",
+    },
+    "cli.bench.peer_python": {
+        "en": "An interpreter that has a peer installed, to be taken instead of making an environment.",
+        "zh": "已装好某个对比程序的解释器，用它而不另建环境。",
+    },
+    "cli.bench.out": {"en": "Also write every value of every round, as JSON.", "zh": "另把每一轮的每个数值写成 JSON。"},
+    "cli.bench.model": {"en": "A model, as for every command.", "zh": "模型，写法与各命令相同。"},
+    "cli.bench.formats": {
+        "en": "Number formats of the weights, parted by commas.",
+        "zh": "权重的数值格式，以逗号分隔。",
+    },
+    "cli.bench.batch": {
+        "en": "How many sequences at a time, parted by commas.",
+        "zh": "一次解码多少条序列，以逗号分隔。",
+    },
+    "cli.bench.new": {"en": "Tokens that each prompt is continued by.", "zh": "每条提示续写多少词元。"},
+}

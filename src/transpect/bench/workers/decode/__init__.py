@@ -1,0 +1,1 @@
+"""Greedy decoding, a file a peer."""

@@ -1,0 +1,54 @@
+"""transpect: the events of `LanguageModel`, as everyone takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+
+def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any]]]:
+    """``model``, ``threads`` and ``open``, which `transpect.load` takes."""
+    import numba
+    import torch
+
+    import transpect
+    from transpect.base.devices import set_threads
+
+    set_threads(options["threads"])
+    lm = transpect.load(options["model"], device="cpu", **options["open"])
+    weights = {tensor.data_ptr(): tensor for tensor in lm.model.state_dict().values()}
+
+    def run(asked: dict[str, Any]) -> dict[str, Any]:
+        prompts, new = asked["prompts"], asked["new"]
+        ids: list[list[int]] = [[] for _ in prompts]
+        times = []
+        begun = perf_counter()
+        for event in lm.events(prompts, batch_size=len(prompts), max_new_tokens=new, ignore_eos=True, temperature=0):
+            times.append(perf_counter())
+            ids[event.request] += [] if event.token is None else [event.token]
+        ended = perf_counter()
+        first = times[len(prompts) - 1]  # the last row's first token
+        return {
+            "count": {
+                "prompt": sum(map(len, prompts)),
+                "steps": len(prompts) * (new - 1),
+                "call": len(prompts) * new,
+            },
+            "seconds": {"prompt": first - begun, "steps": times[-1] - first, "call": ended - begun},
+            "ids": ids,
+        }
+
+    return {
+        "versions": {"transpect": transpect.__version__, "torch": torch.__version__, "numba": numba.__version__},
+        "bits": bits_of(lm.model),
+        "bytes": sum(tensor.nbytes for tensor in weights.values()),
+    }, run
+
+
+def bits_of(model: Any) -> int:
+    """Of a number of the weights of its linear layers."""
+    from torch import nn
+
+    widest = max((child for child in model.modules() if isinstance(child, nn.Linear)), key=lambda x: x.weight.numel())
+    return 8 * int(widest.weight.element_size())

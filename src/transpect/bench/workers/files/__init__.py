@@ -1,0 +1,1 @@
+"""Files that a peer writes for itself from another's."""

