@@ -1,0 +1,148 @@
+"""LLVM's language, as far as products need it: vectors, loops, loads and sums across lanes.
+
+Addresses are 64-bit integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils as _untyped
+
+_cgutils: Any = _untyped
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+BYTE = I8.as_pointer()
+
+
+def vector(kind: Any, count: int) -> Any:
+    """The type of so many."""
+    return ir.VectorType(kind, count)
+
+
+def ones(kind: Any, count: int, value: float) -> Any:
+    """A constant that is the same in all lanes."""
+    return ir.Constant(vector(kind, count), [value] * count)
+
+
+def lanes_of(places: Iterable[int]) -> Any:
+    """The constant that tells `shuffle_vector` where each lane comes from."""
+    wanted = list(places)
+    return ir.Constant(vector(I32, len(wanted)), wanted)
+
+
+def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """Call one of LLVM's intrinsics by its full name."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(_cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def load(builder: Any, kind: Any, address: Any, more: int = 0) -> Any:
+    """From an address that need not be aligned."""
+    place = builder.add(address, I64(more)) if more else address
+    return builder.load(builder.inttoptr(place, kind.as_pointer()), align=1)
+
+
+def store(builder: Any, value: Any, address: Any) -> None:
+    """To an address of numbers."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=4)
+
+
+def prefetch(builder: Any, address: Any, more: int) -> None:
+    """Ask memory for what stands so many bytes ahead."""
+    place = builder.inttoptr(builder.add(address, I64(more)), BYTE)
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, I32(0), I32(3), I32(1))
+
+
+def spread(builder: Any, value: Any, count: int) -> Any:
+    """A number in all lanes."""
+    single = builder.insert_element(ir.Constant(vector(value.type, count), ir.Undefined), value, I32(0))
+    return builder.shuffle_vector(single, single, lanes_of([0] * count))
+
+
+def repeated(builder: Any, value: Any, times: int) -> Any:
+    """Each lane so many times: a, b -> a, a, b, b."""
+    return builder.shuffle_vector(value, value, lanes_of(n for n in range(value.type.count) for _ in range(times)))
+
+
+def gathered(builder: Any, values: Sequence[Any]) -> Any:
+    """Numbers as lanes."""
+    whole = ir.Constant(vector(values[0].type, len(values)), ir.Undefined)
+    for n, value in enumerate(values):
+        whole = builder.insert_element(whole, value, I32(n))
+    return whole
+
+
+def halves(builder: Any, value: Any) -> list[Any]:
+    """The lower and the upper lanes."""
+    half = value.type.count // 2
+    return [builder.shuffle_vector(value, value, lanes_of(range(n, n + half))) for n in (0, half)]
+
+
+def joined(builder: Any, parts: Sequence[Any]) -> Any:
+    """Vectors one after another; a power of two of them."""
+    parts = list(parts)
+    while len(parts) > 1:
+        whole = lanes_of(range(2 * parts[0].type.count))
+        parts = [builder.shuffle_vector(a, b, whole) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def loop(
+    builder: Any, first: Any, last: Any, step: int, carried: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]
+) -> list[Any]:
+    """for at in range(first, last, step): carried = body(at, carried); what is carried in the end."""
+    before, inner, after = builder.block, builder.append_basic_block("step"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed("<", first, last), inner, after)
+    builder.position_at_end(inner)
+    at, now = builder.phi(I64), [builder.phi(value.type) for value in carried]
+    following, further = body(at, now), builder.add(at, I64(step))
+    end = builder.block
+    for phi, begin, go_on in ((at, first, further), *zip(now, carried, following, strict=True)):
+        phi.add_incoming(begin, before)
+        phi.add_incoming(go_on, end)
+    builder.cbranch(builder.icmp_signed("<", further, last), inner, after)
+    builder.position_at_end(after)
+    results = []
+    for begin, value in zip(carried, following, strict=True):
+        result = builder.phi(value.type)
+        result.add_incoming(begin, before)
+        result.add_incoming(value, end)
+        results.append(result)
+    return results
+
+
+def sums(builder: Any, vectors: Sequence[Any]) -> Any:
+    """The sum of each vector's lanes, as lanes: a power of two of vectors of one type.
+
+    Neighbours are added, then neighbours of the results: in one order however many vectors there are.
+    """
+    lanes = vectors[0].type.count
+    if len(vectors) > lanes:
+        half = len(vectors) // 2
+        return joined(builder, [sums(builder, vectors[:half]), sums(builder, vectors[half:])])
+    parts = list(vectors)
+    add = builder.fadd if vectors[0].type.element in (FLOAT, DOUBLE) else builder.add
+    while len(parts) > 1:
+        parts = [add(*_even_and_odd(builder, a, b)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    whole = parts[0]
+    while whole.type.count > len(vectors):
+        neighbours = [lanes_of(range(n, whole.type.count, 2)) for n in (0, 1)]
+        whole = add(*(builder.shuffle_vector(whole, whole, places) for places in neighbours))
+    return whole
+
+
+def _even_and_odd(builder: Any, a: Any, b: Any) -> list[Any]:
+    both = 2 * a.type.count
+    return [builder.shuffle_vector(a, b, lanes_of(range(n, both, 2))) for n in (0, 1)]
+
+
+def partly(builder: Any, address: Any, count: Any, size: int) -> Any:
+    """The first ``count`` bytes, and 0 after them up to ``size``; nothing behind them is read."""
+    kind = vector(I8, size)
+    room = _cgutils.alloca_once(builder, kind)
+    builder.store(ir.Constant(kind, [0] * size), room, align=1)
+    _cgutils.raw_memcpy(builder, builder.bitcast(room, BYTE), builder.inttoptr(address, BYTE), count, 1)
+    return builder.load(room, align=1)
