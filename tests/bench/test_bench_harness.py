@@ -121,7 +121,7 @@ def test_a_spread_is_the_median_and_the_ends() -> None:
 def test_reports_tell_what_is_short(sitting) -> None:
     with sitting.field("any", "f", loads(transformers={"seconds": 1.0})) as field:
         sitting.race(field, Work("w", {"tokens": 10}, {"steps": "tokens/s"}, bars={("transformers", "steps"): Bar(1)}))
-    sitting.share("f, w", (0.5, 0.6, 0.7), Bar(0.75))
+    sitting.judge("f, w", "the machine", "memory read", (0.5, 0.6, 0.7), Bar(0.75))
     text, line = markdown(sitting.results), summary("decode", sitting.results)
     assert "| f, w | ours | 5 (5–5) |" in text
     assert "| f, w | transformers | steps | 0.5 (0.5–0.5) | ≥ 1 | **falls short** |" in text

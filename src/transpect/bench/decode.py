@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from transpect.bench.files import directory_of, gguf_of
+from transpect.bench.files import ctranslate2_of, directory_of, gguf_of
 from transpect.bench.formats import FORMATS, Format
-from transpect.bench.harness import READ, Absent, Bar, Options, Results, Sitting, Taken, Work
+from transpect.bench.harness import READ, Absent, Bar, Options, Sitting, Taken, Work
 from transpect.bench.worker import OURS, PeerError
 from transpect.text import load_tokenizer
 
@@ -63,15 +63,16 @@ def measure(options: Options, what: Decoding) -> Sitting:
         prompts = [row[:shortest] for row in ids]
         for name in what.formats:
             form = FORMATS[name]
-            loads = loads_of(what.model, form, options, sitting.results, name)
+            barred = {peer for batch in what.batches for peer, _ in bars(form, batch)}
             room = {"batch": max(what.batches), "capacity": shortest + what.new}
-            with sitting.field(TASK, name, {who: {**own, **room} for who, own in loads.items()}) as field:
+            loads = loads_of(what.model, name, sitting, barred, room)
+            with sitting.field(TASK, name, loads, barred) as field:
                 for batch in what.batches:
                     work = Work(
                         f"batch {batch}",
                         {"prompts": prompts[:batch], "new": what.new},
                         UNITS,
-                        bars=bars(form.bits, batch),
+                        bars=bars(form, batch),
                         same=same,
                     )
                     taken = sitting.race(field, work)
@@ -80,33 +81,51 @@ def measure(options: Options, what: Decoding) -> Sitting:
     return sitting
 
 
-def loads_of(model: str, form: Format, options: Options, results: Results, name: str) -> dict[str, dict[str, Any]]:
-    """What each program that has the format is told to open; of the others it is noted why not."""
-    directory = str(directory_of(model))
+def loads_of(
+    model: str, name: str, sitting: Sitting, barred: Collection[str], room: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    """What each program that has the format is told to open; of the others it is noted why not.
+
+    Args:
+        model: its name.
+        name: of the format.
+        sitting: whose programs.
+        barred: peers for which there are bars.
+        room: ``batch`` and ``capacity``, the most sequences and their longest.
+    """
+    form, directory = FORMATS[name], str(directory_of(model))
     loads: dict[str, dict[str, Any]] = {OURS: {"model": directory, "open": dict(form.ours)}}
-    for peer in options.against:
-        if peer == "llama.cpp" and form.llama:
-            for kind in form.llama:
-                try:
-                    loads[f"{peer} {kind}"] = {"file": str(gguf_of(model, kind, options))}
-                except PeerError as error:
-                    results.absent.append(Absent(name, f"{peer} {kind}", str(error), barred=True))
-        elif peer == "transformers" and form.transformers:
-            loads[peer] = {"directory": directory, "dtype": form.transformers}
-        elif peer == "ctranslate2" and form.ctranslate2:
-            loads[peer] = {"directory": directory, "compute": form.ctranslate2}
-        else:
-            results.absent.append(Absent(name, peer, f"it has no weights of {form.bits} bits here"))
-    return loads
+    for peer in sitting.options.against:
+        try:
+            own = _loads_of_peer(peer, model, directory, form, sitting.options)
+        except PeerError as error:
+            sitting.results.absent.append(Absent(name, peer, str(error), peer in barred))
+            continue
+        if not own:
+            sitting.results.absent.append(Absent(name, peer, f"it has no such weights of {form.bits} bits"))
+        loads |= own
+    return {who: {**own, **room} for who, own in loads.items()}
 
 
-def bars(bits: int, batch: int) -> dict[tuple[str, str], Bar]:
+def _loads_of_peer(peer: str, model: str, directory: str, form: Format, options: Options) -> dict[str, dict[str, Any]]:
+    match peer:
+        case "llama.cpp":
+            return {f"{peer} {kind}": {"file": str(gguf_of(model, kind, options))} for kind in form.llama}
+        case "transformers" if form.transformers:
+            return {peer: {"directory": directory, "dtype": form.transformers}}
+        case "ctranslate2" if form.ctranslate2:
+            return {peer: {"folder": str(ctranslate2_of(model, options)), "compute": form.ctranslate2}}
+    return {}
+
+
+def bars(form: Format, batch: int) -> dict[tuple[str, str], Bar]:
     """(peer, measure) → what the ratio must be."""
     found: dict[tuple[str, str], Bar] = {}
     if batch == 1:
-        found["llama.cpp", "steps"] = Bar(1.0 if bits >= 16 else 1.4)
-        found["transformers", "steps"] = Bar(3.0)
-    if bits == 8 and batch == 8:
+        found["llama.cpp", "steps"] = Bar(1.0 if form.bits >= 16 else 1.4)
+        if form.transformers:
+            found["transformers", "steps"] = Bar(3.0)
+    if form.bits == 8 and batch == 8:
         found["llama.cpp", "steps"] = Bar(2.0)
     return found
 
@@ -124,4 +143,4 @@ def _share(sitting: Sitting, name: str, weights: int, taken: Taken, bits: int) -
     shares = tuple(
         answer["count"]["steps"] / answer["seconds"]["steps"] * weights / 1e9 / answer[READ] for answer in taken[OURS]
     )
-    sitting.share(f"{name}, batch 1", shares, Bar(SHARE) if bits >= 8 else None)
+    sitting.judge(f"{name}, batch 1", "the machine", "memory read", shares, Bar(SHARE) if bits >= 8 else None)

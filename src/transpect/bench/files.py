@@ -1,4 +1,5 @@
-"""Files of one model for everyone: a Hugging Face directory, and GGUF in each of llama.cpp's formats.
+"""Files of one model for everyone: a Hugging Face directory, GGUF in each of llama.cpp's formats, CTranslate2's
+own.
 
 They are made from the same weights, once, and kept in the user's cache.
 """
@@ -6,6 +7,7 @@ They are made from the same weights, once, and kept in the user's cache.
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from pathlib import Path
 
 from transpect.bench.harness import Options
@@ -14,9 +16,9 @@ from transpect.bench.worker import Worker, script_of
 from transpect.interop import locate
 from transpect.interop.convert import convert
 
-__all__ = ["directory_of", "gguf_of"]
+__all__ = ["ctranslate2_of", "directory_of", "gguf_of"]
 
-LLAMA = "llama.cpp"
+LLAMA, CTRANSLATE2 = "llama.cpp", "ctranslate2"
 
 
 def directory_of(model: str | Path) -> Path:
@@ -55,6 +57,27 @@ def gguf_of(model: str | Path, kind: str, options: Options) -> Path:
         with Worker(LLAMA, script_of("files", LLAMA), python, threads=options.threads) as worker:
             worker.load()
             worker.run(source=str(whole), target=str(part), type=kind, threads=options.threads)
+        part.replace(wanted)
+    return wanted
+
+
+def ctranslate2_of(model: str | Path, options: Options) -> Path:
+    """A model as CTranslate2's own converter writes it, in float32; it takes another format when it loads.
+
+    Raises:
+        CheckpointError: no such model.
+        PeerError: the converter does not know it, or what it needs is missing.
+    """
+    place = directory_of(model)
+    wanted = _folder(place) / "ctranslate2"
+    if not wanted.is_dir():
+        theirs = interpreter(CTRANSLATE2, options.peer_python, options.see)
+        ask = [str(theirs), "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]
+        packages = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        with Worker(CTRANSLATE2, script_of("files", CTRANSLATE2), threads=options.threads) as worker:
+            worker.load(packages=packages)
+            part = wanted.with_suffix(".part")
+            worker.run(directory=str(place), target=str(part))
         part.replace(wanted)
     return wanted
 

@@ -11,7 +11,7 @@ over theirs in one round, so that what disturbs the machine for longer than a ro
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +25,6 @@ from transpect.bench.worker import OURS, PeerError, Worker, script_of
 __all__ = ["READ", "Absent", "Bar", "Figure", "Options", "Ratio", "Results", "Sitting", "Taken", "Work", "spread"]
 
 
-LIMIT: Final = "the machine"
-"""What a share of a limit is held against."""
 READ: Final = "machine read"
 """Of an answer: GB/s that memory gave in its round."""
 
@@ -183,7 +181,9 @@ class Sitting:
         self.machine.close()
 
     @contextmanager
-    def field(self, task: str, name: str, loads: Mapping[str, Mapping[str, Any]]) -> Iterator[Field]:
+    def field(
+        self, task: str, name: str, loads: Mapping[str, Mapping[str, Any]], barred: Collection[str] = ()
+    ) -> Iterator[Field]:
         """Let every program load; peers that can't are told of as absent. They end with the block.
 
         Args:
@@ -191,6 +191,7 @@ class Sitting:
             name: of the cases, e.g. the number format.
             loads: program → what its ``load`` is given. A peer's name may go on after a blank (``llama.cpp Q4_0``).
                 Ours is among them.
+            barred: peers for which there are bars, which can't be judged without them.
 
         Raises:
             PeerError: ours can't.
@@ -204,7 +205,7 @@ class Sitting:
                 except PeerError as error:
                     if who == OURS:
                         raise
-                    self.results.absent.append(Absent(name, who, str(error)))
+                    self.results.absent.append(Absent(name, who, str(error), who.partition(" ")[0] in barred))
             yield Field(name, workers)
         finally:
             for worker in workers.values():
@@ -253,9 +254,9 @@ class Sitting:
         self._keep(case, work, taken)
         return taken
 
-    def share(self, case: str, values: tuple[float, ...], bar: Bar | None = None) -> None:
-        """Keep what part ours takes of what memory gives, one value a round."""
-        self.results.ratios.append(Ratio(case, LIMIT, "memory read", values, bar))
+    def judge(self, case: str, against: str, measure: str, values: tuple[float, ...], bar: Bar | None = None) -> None:
+        """Keep ours over something that is no program: a limit of the machine, a time that was promised."""
+        self.results.ratios.append(Ratio(case, against, measure, values, bar))
 
     def _keep(self, case: str, work: Work, taken: Taken) -> None:
         counts = [answer.get("count") for answers in taken.values() for answer in answers]

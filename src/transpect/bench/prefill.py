@@ -48,9 +48,9 @@ def measure(options: Options, what: Prefilling) -> Sitting:
         ids: list[int] = load_tokenizer(directory_of(what.model)).encode(PASSAGE)
         prompt = (ids * (what.tokens // len(ids) + 1))[: what.tokens]
         for name in what.formats:
-            loads = loads_of(what.model, FORMATS[name], options, sitting.results, name)
-            room = {"batch": 1, "capacity": what.tokens + 1}
-            with sitting.field(SCRIPTS, name, {who: {**own, **room} for who, own in loads.items()}) as field:
+            barred = {"llama.cpp"} | ({"transformers"} if FORMATS[name].transformers else set())
+            loads = loads_of(what.model, name, sitting, barred, {"batch": 1, "capacity": what.tokens + 1})
+            with sitting.field(SCRIPTS, name, loads, barred) as field:
                 sitting.race(
                     field, Work(f"{what.tokens:,} tokens", {"prompts": [prompt], "new": 1}, UNITS, bars=BARS, same=same)
                 )

@@ -29,6 +29,14 @@ PREFILL = """\
 transpect bench prefill
 transpect bench prefill --tokens 2048 --formats bfloat16"""
 
+LOAD = """\
+transpect bench load
+transpect bench load --formats bfloat16 --against transformers"""
+
+ATTENTION = """\
+transpect bench attention
+transpect bench attention --quick"""
+
 Against = Annotated[str, typer.Option("--against", metavar="NAME,NAME", help=tr("cli.bench.against"))]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", help=tr("cli.bench.rounds"))]
 Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help=tr("cli.bench.threads"))]
@@ -78,6 +86,39 @@ def prefill(
 
     what = Prefilling(model, known_formats(words(formats)), at_least("--tokens", 1, tokens))
     options = options_of(TASK, against, rounds, threads, peer_python, SCRIPTS)
+    return shown(TASK, vars(what), measure(options, what), out)
+
+
+@app.command("load", cls=Command, help=tr("cli.bench.load"), epilog=LOAD)
+def load(
+    model: Model = MODEL,
+    formats: Formats = "float32,bfloat16",
+    against: Against = "llama.cpp,transformers",
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    peer_python: PeerPython = None,
+    out: Out = None,
+) -> int:
+    """Seconds until a model is open, and until its first token."""
+    from transpect.bench.formats import known_formats
+    from transpect.bench.load import TASK, Loading, measure
+
+    what = Loading(model, known_formats(words(formats)))
+    return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
+
+
+@app.command("attention", cls=Command, help=tr("cli.bench.attention"), epilog=ATTENTION)
+def attention(
+    quick: Annotated[bool, typer.Option("--quick", help=tr("cli.bench.quick"))] = False,
+    rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", help=tr("cli.bench.rounds"))] = None,
+    threads: Threads = None,
+    out: Out = None,
+) -> int:
+    """Time and memory over length."""
+    from transpect.bench.attention import TASK, Attending, measure
+
+    what = Attending(calls=1, table=0) if quick else Attending(table=3 if rounds is None else rounds)
+    options = options_of(TASK, "", (3 if quick else 5) if rounds is None else rounds, threads, None)
     return shown(TASK, vars(what), measure(options, what), out)
 
 

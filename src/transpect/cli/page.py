@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fill-mask": (),
     "eval": (),
     "verify": (),
-    "bench": ("decode", "prefill"),
+    "bench": ("decode", "prefill", "load", "attention"),
     "model": ("list", "show"),
     "convert": (),
     "tokenizer": ("train", "encode", "decode"),

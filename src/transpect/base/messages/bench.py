@@ -21,6 +21,21 @@ ROWS: dict[str, Row] = {
         "zh": "实测每秒读入提示中的多少词元，与使用同样权重的其他程序对比。",
     },
     "cli.bench.tokens": {"en": "How long the prompt is.", "zh": "提示有多少词元。"},
+    "cli.bench.load": {
+        "en": "Measure how long a model takes to open, and to read its first token, beside other programs.\n\n"
+        "Each opens the same file in the same format, again in every round; the file is in the system's cache. "
+        "A ratio under 1 means that ours is sooner ready.",
+        "zh": "实测打开模型、以及到读出第一个词元需要多久，与其他程序对比。\n\n"
+        "各程序每一轮都以同样的格式重新打开同一文件；文件已在系统缓存中。比值小于 1 表示我们更快就绪。",
+    },
+    "cli.bench.attention": {
+        "en": "Measure what each way to compute attention costs over length, beside torch's with a mask.",
+        "zh": "实测各种注意力算法随长度的开销，与 torch 带掩码的算法对比。",
+    },
+    "cli.bench.quick": {
+        "en": "Three rounds of one call, and no table of all ways: within five minutes.",
+        "zh": "三轮、每轮一次调用，不列所有算法的表：五分钟之内。",
+    },
     "cli.bench.against": {
         "en": "Whom to measure beside, parted by commas. llama.cpp and ctranslate2 get environments of their own in "
         "your cache, made on the first run.",

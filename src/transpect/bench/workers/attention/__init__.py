@@ -1,0 +1,1 @@
+"""Ways to compute attention, ours and torch's own."""

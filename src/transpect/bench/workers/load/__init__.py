@@ -1,0 +1,1 @@
+"""Opening a model, a file a peer."""
