@@ -60,7 +60,7 @@ class Bar:
         return ratio >= self.value if self.least else ratio <= self.value
 
     def __str__(self) -> str:
-        return f"{'≥' if self.least else '≤'} {self.value:g}"
+        return f"{'≥' if self.least else '≤'} {self.value:.3g}"
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,16 @@ def write(file: Path, data: Mapping[str, Any]) -> None:
 
 def markdown(results: Results) -> str:
     """Two tables, of figures and of ratios with their bars, and the notes; medians (lowest–highest) of all rounds."""
-    measures = list(dict.fromkeys((figure.measure, figure.unit) for figure in results.figures))
-    lines = [_row("case", "program", *(f"{measure}, {unit}" for measure, unit in measures))]
-    lines.append("|---|---|" + "--:|" * len(measures))
-    for case, who in dict.fromkeys((figure.case, figure.who) for figure in results.figures):
-        own = {figure.measure: figure for figure in results.figures if (figure.case, figure.who) == (case, who)}
-        lines.append(_row(case, who, *(_cell(own.get(measure)) for measure, _ in measures)))
-    lines += ["", _row("case", "ours over", "measure", "ratio", "bar", ""), "|---|---|---|--:|--:|---|"]
+    lines = []
+    if results.figures:
+        measures = list(dict.fromkeys((figure.measure, figure.unit) for figure in results.figures))
+        lines = [_row("case", "program", *(f"{measure}, {unit}" for measure, unit in measures))]
+        lines.append("|---|---|" + "--:|" * len(measures))
+        for case, who in dict.fromkeys((figure.case, figure.who) for figure in results.figures):
+            own = {figure.measure: figure for figure in results.figures if (figure.case, figure.who) == (case, who)}
+            lines.append(_row(case, who, *(_cell(own.get(measure)) for measure, _ in measures)))
+        lines.append("")
+    lines += [_row("case", "ours over", "measure", "ratio", "bar", ""), "|---|---|---|--:|--:|---|"]
     for ratio in results.ratios:
         verdict = "" if ratio.bar is None else "holds" if ratio.holds else "**falls short**"
         bar = "" if ratio.bar is None else str(ratio.bar)
