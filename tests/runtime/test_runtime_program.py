@@ -55,7 +55,7 @@ from transpect.core.positions import (
     Yarn,
 )
 from transpect.runtime import Program
-from transpect.runtime.numeric import compiled, parallel
+from transpect.runtime.compiling import compiled
 from transpect.runtime.program import MOST_ROWS
 
 VOCAB = 37
@@ -360,7 +360,6 @@ def test_weights_that_lie_otherwise_in_memory_are_the_same_weights() -> None:
 
 
 def test_several_python_threads() -> None:
-    """Under that of numba's pools of threads which ends the process when two enter it at once."""
     code = """
 from threading import Thread
 import torch
@@ -376,8 +375,27 @@ threads = [Thread(target=read) for _ in range(4)]
 [thread.join() for thread in threads]
 assert len(found) == 4 and all(torch.equal(own, found[0]) for own in found)
 """
-    environment = {**os.environ, "NUMBA_THREADING_LAYER": "workqueue"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_process_that_was_forked_after_a_pass() -> None:
+    code = """
+import os
+import torch
+from transpect.core import AttentionConfig, ModelConfig, StackConfig, Transformer
+from transpect.runtime import Program
+torch.set_num_threads(2)
+model = Transformer(ModelConfig(9, 8, 64, decoder=StackConfig(n_layers=2, attention=AttentionConfig(n_heads=1))))
+before = Program(model, 2, 64)
+first, _ = before.read(torch.tensor([1]), [0])
+child = os.fork()
+again, _ = before.read(torch.tensor([1]), [1])
+if not child:
+    os._exit(0 if torch.equal(first, again) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_weights_are_shared_with_the_model() -> None:
@@ -410,7 +428,6 @@ def test_without_a_folder_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(RuntimeError, match="cannot cache"):
         njit(cache=True)(lambda x: x)
     assert compiled(lambda x: x + 1)(2) == 3
-    parallel(lambda x: x)
 
 
 def test_nan_is_not_lost() -> None:

@@ -1,65 +1,65 @@
-"""From the modules of a tower to the steps of a decode program.
+"""From the modules of a tower to the calls of a decode program.
 
 Axes: R rows, D model, N width, H heads, K key-value heads, E head, S capacity, V vocabulary.
 
-A program is a list of instructions, each a kernel bound to weights and buffers. What no instruction is known for is
-refused by name.
+A program is a table of calls, each a kernel bound to weights and buffers. What no kernel is known for is refused by
+name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from transpect.base.errors import ConfigError
 from transpect.core.attention import Attention, ClippedLinear, CrossAttention, NormOfAllHeads, SelfAttention
 from transpect.core.blocks import Branch, Layer, Stack, Step
-from transpect.core.embeddings import Scaled
+from transpect.core.embeddings import Embeddings, NoSegmentEmbedding, Scaled
 from transpect.core.feedforward import ACTIVATIONS, GluModule, MlpModule
 from transpect.core.heads import CausalLMHead, Projection, SoftCap
 from transpect.core.kernels import Exact
 from transpect.core.norms import OffsetRMSNorm
-from transpect.core.positions import Relation
+from transpect.core.positions import PositionModule, Relation
 from transpect.core.summaries import NoSummaries
 from transpect.runtime import kernels
+from transpect.runtime.machine import Calls, Kernel
 from transpect.runtime.numeric import ACTIVATIONS as KINDS
 from transpect.runtime.tables import Turns, distance_bias, reach, turns
+from transpect.runtime.weights import NO_BIAS, bound, refused, small, stored
 
 Array = Any
-Linear = tuple[Array, Array]
-NO_BIAS = np.zeros(0, np.float32)
 KNOWN: set[type[nn.Module]] = {
     *(Layer, Step, Branch, SelfAttention, CrossAttention, NoSummaries, MlpModule, GluModule),
     *(nn.Linear, ClippedLinear, nn.LayerNorm, nn.RMSNorm, OffsetRMSNorm, NormOfAllHeads),
     *(CausalLMHead, Projection, Scaled, SoftCap, nn.Identity, nn.Dropout, nn.ModuleList, nn.ModuleDict),
 }
-"""The modules that there are instructions for. A child of one of them may compute something else."""
+"""The modules that there are kernels for. A child of one of them may compute something else."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What a pass reads.
+class Rows(NamedTuple):
+    """What kernels know of a pass.
 
     Attributes:
-        count: R.
-        sequence: [R], where the keys of each row's sequence are.
-        position: [R], of each row there.
-        source: [R], where the keys of its source are.
+        n: R; changed in the words that kernels read, not here.
+        token: [most rows], the id that each row reads.
+        sequence: where the keys of its sequence are.
+        position: its place there.
+        source: where the keys of its source are.
     """
 
-    count: int
+    n: int
+    token: Array
     sequence: Array
     position: Array
     source: Array
 
-
-Instruction = Callable[[Rows], None]
+    @classmethod
+    def of(cls, most: int) -> Rows:
+        """Arrays for so many rows."""
+        return cls(0, *(np.zeros(most, np.int64) for _ in range(4)))
 
 
 @dataclass(frozen=True)
@@ -71,36 +71,36 @@ class Room:
         sequences: how many.
         capacity: S.
         sources: how long the longest source is; 0 where there is none.
-        threads: how many share the work.
     """
 
     rows: int
     sequences: int
     capacity: int
     sources: int
-    threads: int
 
 
 class Builder:
-    """Collects the instructions of one tower.
+    """Collects the calls of one tower.
 
     Attributes:
-        instructions: in their order.
-        layers: how many instructions there are when each layer is done.
-        x: [R, D] the residual stream, which a pass begins with.
+        calls: in their order.
+        layers: how many calls there are when each layer is done.
+        rows: of the passes.
+        x: [R, D] the residual stream.
         keys, values: for each layer [B, K, S, E], of tokens.
         source_keys, source_values: for each layer with cross-attention, of the source.
         source_last: [B], the place of each source's last token.
+        looks_up: whether the calls begin with the tokens; otherwise a pass begins with vectors in x.
 
     Raises:
-        ConfigError: something in the tower that has no instruction.
+        ConfigError: something in the tower that there is no kernel for.
     """
 
-    def __init__(self, stack: Stack, d_model: int, room: Room) -> None:
+    def __init__(self, stack: Stack, embeddings: Embeddings, token: nn.Module, d_model: int, room: Room) -> None:
         check_known([stack.layers, stack.final_norm])
-        self.instructions: list[Instruction] = []
-        self.layers: list[int] = []
         self.room, self.stack = room, stack
+        self.rows = Rows.of(room.rows)
+        self.calls, self.layers = Calls(self.rows), list[int]()
         self.x = self._buffer(d_model)
         self._shared, self._normed, self._branch, self._sum = (self._buffer(d_model) for _ in range(4))
         self.keys: list[Array] = []
@@ -108,6 +108,11 @@ class Builder:
         self.source_keys: dict[int, Array] = {}
         self.source_values: dict[int, Array] = {}
         self.source_last = np.zeros(room.sequences, np.int64)
+        self.looks_up = type(token) is nn.Embedding and _only_tokens(embeddings, stack.positions)
+        if self.looks_up:
+            table: Any = token.weight
+            factor = np.float32(embeddings.scale.factor if isinstance(embeddings.scale, Scaled) else 1.0)
+            self._add(kernels.look_up, stored(table), factor, self.x)
         schemes = [stack.positions, *stack.other_positions]
         self._turns = [turns(scheme, room.capacity) for scheme in schemes]
         for layer, kind in enumerate(stack.kind_of):
@@ -117,7 +122,7 @@ class Builder:
             layers: Any = stack.layers
             for step in layers[stack.unique[layer]].steps.values():
                 self._step(step)
-            self.layers.append(len(self.instructions))
+            self.layers.append(len(self.calls))
         self._norm(stack.final_norm, self.x)
 
     def head(self, head: CausalLMHead, table: Tensor) -> Array:
@@ -129,19 +134,19 @@ class Builder:
             self._linear(head.narrow, self.x, x, more=False)
         weight = stored(table if head.project.weight is None else head.project.weight)
         bias = NO_BIAS if head.project.bias is None else small(head.project.bias)
-        logits, threads = self._buffer(len(weight)), self.room.threads
+        logits, n = self._buffer(len(weight)), len(weight)
         factor = np.float32(head.rescale.factor if isinstance(head.rescale, Scaled) else 1.0)
         cap = np.float32(head.cap.cap if isinstance(head.cap, SoftCap) else 0.0)
-        self._emit(lambda rows: kernels.linear(weight, NO_BIAS, x, rows.count, False, threads, logits))
+        self._add(kernels.linear, weight, n, NO_BIAS, x, False, logits)
         if factor != 1 or len(bias) or cap:
-            self._emit(lambda rows: kernels.finish(factor, bias, cap, len(weight), rows.count, logits))
+            self._add(kernels.finish, factor, bias, cap, n, logits)
         return logits
 
     def _buffer(self, width: int) -> Array:
         return np.zeros((self.room.rows, width + kernels.PAD), np.float32)
 
-    def _emit(self, instruction: Instruction) -> None:
-        self.instructions.append(instruction)
+    def _add(self, kernel: Kernel, *arguments: Any) -> None:
+        self.calls.add(kernel, *arguments)
 
     def _step(self, step: Step) -> None:
         """after(x + Σ branch(before(x))) of x ← enter(x)."""
@@ -154,7 +159,7 @@ class Builder:
             total, x = self._sum, self.x
             for place, branch in enumerate(branches):
                 self._branch_of(branch, shared, total, more=place > 0)
-            self._emit(lambda rows: kernels.add(total, rows.count, x))
+            self._add(kernels.add, total, x)
         self._norm(step.after, self.x)
 
     def _branch_of(self, branch: Branch, x: Array, out: Array, *, more: bool) -> None:
@@ -167,7 +172,7 @@ class Builder:
         self._body(branch.body, before, result, more=False)
         if more:
             self._norm(branch.after_branch, result)
-            self._emit(lambda rows: kernels.add(result, rows.count, out))
+            self._add(kernels.add, result, out)
         else:
             self._norm(branch.after_branch, result, out)
 
@@ -180,13 +185,13 @@ class Builder:
             width, kind = body.up.out_features, _activation(body.act)
             inner = self._buffer(width)
             self._linear(body.up, x, inner, more=False)
-            self._emit(lambda rows: kernels.activated(kind, width, rows.count, inner))
+            self._add(kernels.activated, kind, width, inner)
             self._linear(body.down, inner, out, more=more)
         elif type(body) is GluModule:
-            inner, kind = self._buffer(body.up.out_features), _activation(body.act)
-            (gate, gate_bias), (up, up_bias) = weights_of(body.gate), weights_of(body.up)
-            threads = self.room.threads
-            self._emit(lambda rows: kernels.gated(gate, gate_bias, up, up_bias, kind, x, rows.count, threads, inner))
+            gate, up, kind = bound(body.gate), bound(body.up), _activation(body.act)
+            inner, linear_part = self._buffer(up.width), self._buffer(up.width)
+            weights = (gate.weight, gate.bias, up.weight, up.bias)
+            self._add(kernels.gated, *weights, up.width, kind, x, linear_part, inner)
             self._linear(body.down, inner, out, more=more)
         else:
             raise refused(f"the branch {type(body).__name__}")
@@ -194,10 +199,9 @@ class Builder:
     def _self(self, body: SelfAttention, x: Array, out: Array, *, more: bool) -> None:
         if type(body.summaries) is not NoSummaries:
             raise refused("keys that stand for blocks")
-        query, key, value = (self._buffer(linear.out_features) for linear in (body.query, body.key, body.value))
-        weights = [part for linear in (body.query, body.key, body.value) for part in weights_of(linear)]
-        project, threads = partial(kernels.project, *weights), self.room.threads
-        self._emit(lambda rows: project(x, rows.count, threads, query, key, value))
+        parts = [bound(linear) for linear in (body.query, body.key, body.value)]
+        query, key, value = outs = [self._buffer(part.width) for part in parts]
+        self._add(kernels.project, *((*part, out) for part, out in zip(parts, outs, strict=True)), x)
         for linear, result in ((body.query, query), (body.key, key), (body.value, value)):
             self._clip(linear, result)
         self._head_norm(body.query_norm, query, body.head_dim)
@@ -206,10 +210,9 @@ class Builder:
         keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.keys.append(keys)
         self.values.append(values)
-        place, width = partial(kernels.place, *self._turn), body.query.out_features
-        self._emit(lambda rows: place(query, key, value, width, rows.sequence, rows.position, rows.count, keys, values))
+        self._add(kernels.place, *self._turn, body.query.out_features, query, key, value, keys, values)
         bias = distance_bias(body.relation, self._scheme, self.room.capacity, body.heads, body.scale)
-        self._linear(body.out, self._attend(body, query, keys, values, None, bias), out, more=more)
+        self._linear(body.out, self._attend(body, query, keys, values, bias), out, more=more)
 
     def _cross(self, body: CrossAttention, x: Array, out: Array, *, more: bool) -> None:
         query = self._buffer(body.query.out_features)
@@ -218,36 +221,32 @@ class Builder:
         shape = (self.room.sequences, body.kv_heads, max(1, self.room.sources), body.head_dim)
         keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.source_keys[self._layer], self.source_values[self._layer] = keys, values
-        mixed = self._attend(body, query, keys, values, self.source_last, np.zeros((0, 0), np.float32))
+        scores, mixed = self._room_to_attend(body, query, keys)
+        scale, cap = _scale_and_cap(body)
+        self._add(kernels.attend_source, query, keys, values, self.source_last, scale, cap, scores, mixed)
         self._linear(body.out, mixed, out, more=more)
 
-    def _attend(
-        self, body: Attention, query: Array, keys: Array, values: Array, last: Array | None, bias: Array
-    ) -> Array:
-        """Attention over keys up to each row's position, or up to the ``last`` of its source: [R, H·E]."""
+    def _attend(self, body: Attention, query: Array, keys: Array, values: Array, bias: Array) -> Array:
+        """Attention over keys up to each row's position: [R, H·E]."""
+        scores, mixed = self._room_to_attend(body, query, keys)
+        scale, cap = _scale_and_cap(body)
+        self._add(kernels.attend, query, keys, values, self._window, scale, cap, bias, scores, mixed)
+        return mixed
+
+    def _room_to_attend(self, body: Attention, query: Array, keys: Array) -> tuple[Array, Array]:
         if not isinstance(body.kernel, Exact):
             raise refused(f"the kernel {type(body.kernel).__name__}")
         scores = np.zeros((self.room.rows, body.heads, keys.shape[2]), np.float32)
-        mixed = self._buffer(query.shape[1] - kernels.PAD)
-        window = self._window if last is None else keys.shape[2]
-        scale, cap = np.float32(body.scale), np.float32(0.0 if body.soft_cap is None else body.soft_cap)
-
-        def run(rows: Rows) -> None:
-            whose, ends = (rows.sequence, rows.position) if last is None else (rows.source, last[rows.source])
-            kernels.attend(query, keys, values, whose, ends, window, scale, cap, bias, rows.count, scores, mixed)
-
-        self._emit(run)
-        return mixed
+        return scores, self._buffer(query.shape[1] - kernels.PAD)
 
     def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:
-        (weight, bias), threads = weights_of(linear), self.room.threads
-        self._emit(lambda rows: kernels.linear(weight, bias, x, rows.count, more, threads, out))
+        weight, width, bias = bound(linear)
+        self._add(kernels.linear, weight, width, bias, x, more, out)
         self._clip(linear, out)
 
-    def _clip(self, linear: nn.Linear, out: Array) -> None:
+    def _clip(self, linear: nn.Module, out: Array) -> None:
         if isinstance(linear, ClippedLinear):
-            limit, width = np.float32(linear.clip), linear.out_features
-            self._emit(lambda rows: kernels.clamp(limit, width, rows.count, out))
+            self._add(kernels.clamp, np.float32(linear.clip), linear.out_features, out)
 
     def _head_norm(self, norm: nn.Module, x: Array, head_dim: int) -> None:
         if isinstance(norm, NormOfAllHeads):
@@ -265,11 +264,11 @@ class Builder:
             weight = np.ones(width, np.float32) if norm.weight is None else small(norm.weight)
             bias = np.zeros(width, np.float32) if norm.bias is None else small(norm.bias)
             eps = float(norm.eps)
-            self._emit(lambda rows: kernels.layer_norm(weight, bias, eps, x, rows.count, times, to))
+            self._add(kernels.layer_norm, weight, bias, eps, times, x, to)
         elif isinstance(norm, nn.RMSNorm | OffsetRMSNorm):
             assert norm.eps is not None, "the norms of this house have one"
             scale, epsilon = small(norm.weight) + np.float32(isinstance(norm, OffsetRMSNorm)), float(norm.eps)
-            self._emit(lambda rows: kernels.rms_norm(scale, epsilon, x, rows.count, times, to))
+            self._add(kernels.rms_norm, scale, epsilon, times, x, to)
         else:
             raise refused(f"the norm {type(norm).__name__}")
         return to
@@ -293,33 +292,23 @@ def check_known(parts: Iterable[nn.Module]) -> None:
                 raise refused(f"the hook of the {type(module).__name__} in {name or 'the end of the stack'}")
 
 
-def weights_of(linear: nn.Linear) -> Linear:
-    """The weight as it is stored, without a copy, and the bias in float32."""
-    return stored(linear.weight), NO_BIAS if linear.bias is None else small(linear.bias)
-
-
-def stored(weight: Tensor) -> Array:
-    """A float32 array, or the bits of bfloat16 as uint16; it shares the memory of the weight."""
-    flat = weight.detach().contiguous()
-    if flat.dtype == torch.float32:
-        return flat.numpy()
-    if flat.dtype == torch.bfloat16:
-        return flat.view(torch.int16).numpy().view(np.uint16)
-    raise refused(f"weights of {flat.dtype}")
-
-
-def small(vector: Tensor) -> Array:
-    """A copy in float32."""
-    return vector.detach().float().numpy().copy()
-
-
-def refused(what: str) -> ConfigError:
-    """What a decode program can't do."""
-    return ConfigError(f"a decode program has no instruction for {what}", remedy="Decode with runtime=torch.")
-
-
 def _activation(act: Callable[[Tensor], Tensor]) -> int:
     name = next((name for name, known in ACTIVATIONS.items() if known is act), None)
     if name is None:
         raise refused(f"the activation {act}")
     return KINDS.index(name)
+
+
+def _scale_and_cap(body: Attention) -> tuple[Any, Any]:
+    return np.float32(body.scale), np.float32(0.0 if body.soft_cap is None else body.soft_cap)
+
+
+def _only_tokens(embeddings: Embeddings, positions: PositionModule) -> bool:
+    """Whether the way in is the tokens' vectors and nothing else, but for a factor."""
+    plain = [embeddings.widen, embeddings.norm, embeddings.project]
+    return (
+        all(type(part) is nn.Identity for part in plain)
+        and type(embeddings.scale) in (nn.Identity, Scaled)
+        and type(embeddings.segment) is NoSegmentEmbedding
+        and type(positions).embed is PositionModule.embed
+    )

@@ -1,45 +1,23 @@
-"""The few things that numba does not have by itself: its settings for this house, and bfloat16 as the upper half of a
-float32."""
+"""The few things that numba does not have by itself: bfloat16 as the upper half of a float32, and functions that turn
+into vectors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import numba
 import numpy as np
-import torch
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import types
 
+from transpect.runtime.compiling import compiled, intrinsic
+
+Array = Any
 Number = Any
 """A float32; numba's types are its own."""
 
 
-_FREEDOMS = {"reassoc", "contract", "arcp", "nsz"}
-"""Sums may be taken in any order, so that they are taken by vectors. NaN and infinity stay what they are."""
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """For code of one thread."""
-    return _njit(function, parallel=False)
-
-
-def parallel(function: Callable[..., Any]) -> Any:
-    """For code whose `numba.prange` loops are spread over threads."""
-    return _njit(function, parallel=True)
-
-
-def _njit(function: Callable[..., Any], *, parallel: bool) -> Any:
-    options: dict[str, Any] = {"fastmath": _FREEDOMS, "nogil": True, "boundscheck": False, "parallel": parallel}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder to keep the code in: a read-only install and no home. Each process compiles anew
-        return njit(**options)(function)
-
-
-def _widen(context: Any, number: Any) -> Any:
+@intrinsic
+def widen(context: Any, number: Any) -> Any:
     """A stored number as float32: itself, or the bfloat16 whose bits a uint16 holds."""
     if isinstance(number, types.Float):
         return number(number), lambda context, builder, signature, args: args[0]
@@ -52,34 +30,67 @@ def _widen(context: Any, number: Any) -> Any:
     return types.float32(number), shifted
 
 
-widen: Any = intrinsic(_widen)
+@intrinsic
+def _float_of(context: Any, bits: Any) -> Any:
+    """The float32 of these 32 bits."""
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "relu2", "tanh")
-"""The names of `activate`'s kinds by their number."""
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), emit
 
 
 @compiled
-def activate(kind: int, x: Number) -> Number:
-    """One of `ACTIVATIONS` at one number."""
+def exponential(x: Number) -> Number:
+    """e^x to within 2 units of the last place, 0 below −87: a form that loops turn into vectors.
+
+    e^x = 2^n · e^r with n the whole number next to x / ln 2 and |r| ≤ ln 2 / 2; e^r by its Taylor polynomial, whose
+    remainder is below r⁸/8! ≈ 5e-9.
+    """
+    x = min(max(x, np.float32(-87.3)), np.float32(88.7))
+    n = math.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
+    r = x - np.float32(n) * np.float32(0.693359375)
+    r -= np.float32(n) * np.float32(-2.12194440e-4)
+    p = np.float32(1.0 / 5040)
+    p = p * r + np.float32(1.0 / 720)
+    p = p * r + np.float32(1.0 / 120)
+    p = p * r + np.float32(1.0 / 24)
+    p = p * r + np.float32(1.0 / 6)
+    p = p * r + np.float32(0.5)
+    p = p * r + np.float32(1.0)
+    p = p * r + np.float32(1.0)
+    return p * _float_of(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
+
+
+@compiled
+def _tanh(x: Number) -> Number:
+    return np.float32(1.0) - np.float32(2.0) / (np.float32(1.0) + exponential(np.float32(2.0) * x))
+
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "relu2", "tanh")
+"""The names of `activate_all`'s kinds by their number."""
+
+
+@compiled
+def activate_all(kind: int, x: Array) -> None:
+    """x ← one of `ACTIVATIONS` of each number."""
     one, half = np.float32(1.0), np.float32(0.5)
     if kind == 0:
-        return max(x, np.float32(0.0))
-    if kind == 1:
-        return half * x * (one + math.erf(x * np.float32(0.7071067811865476)))
-    if kind == 2:
-        inner = np.float32(0.7978845608028654) * (x + np.float32(0.044715) * x * x * x)
-        return half * x * (one + math.tanh(inner))
-    if kind == 3:
-        return x / (one + math.exp(-x))
-    if kind == 4:
-        return max(x, np.float32(0.0)) ** 2
-    return math.tanh(x)
-
-
-def share_threads() -> int:
-    """Let numba use as many threads as torch does, if it has them; how many that are."""
-    of_torch, config = torch.get_num_threads(), cast(Any, numba.config)
-    threads = min(of_torch, int(config.NUMBA_NUM_THREADS))
-    numba.set_num_threads(threads)
-    torch.set_num_threads(of_torch)  # numba's start has set those of OpenMP, which torch shares
-    return threads
+        for i in range(len(x)):
+            x[i] = max(x[i], np.float32(0.0))
+    elif kind == 1:
+        for i in range(len(x)):
+            x[i] = half * x[i] * (one + math.erf(x[i] * np.float32(0.7071067811865476)))
+    elif kind == 2:
+        for i in range(len(x)):
+            inner = np.float32(0.7978845608028654) * (x[i] + np.float32(0.044715) * x[i] * x[i] * x[i])
+            x[i] = half * x[i] * (one + _tanh(inner))
+    elif kind == 3:
+        for i in range(len(x)):
+            x[i] = x[i] / (one + exponential(-x[i]))
+    elif kind == 4:
+        for i in range(len(x)):
+            x[i] = max(x[i], np.float32(0.0)) ** 2
+    else:
+        for i in range(len(x)):
+            x[i] = math.tanh(x[i])

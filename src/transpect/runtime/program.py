@@ -1,4 +1,4 @@
-"""A decode program: the same model as a list of loops over its weights, for the few rows of a step on a CPU.
+"""A decode program: the same model as a table of calls of loops over its weights, for the few rows of a step on a CPU.
 
 Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, V vocabulary.
 """
@@ -6,7 +6,6 @@ Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, V voc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,11 @@ from transpect.base.errors import ConfigError
 from transpect.core import Tags, Transformer
 from transpect.core.context import Cache
 from transpect.core.heads import CausalLMHead
-from transpect.runtime.build import Builder, Room, Rows
-from transpect.runtime.numeric import share_threads
+from transpect.runtime.build import Builder, Room
+from transpect.runtime.machine import team
 
 MOST_ROWS = 32
 """Of one pass; more are read in several."""
-
-_ONE_AT_A_TIME = Lock()
-"""A pass uses all threads, and numba's own pool of them ends the process if two Python threads enter it."""
 
 
 class Program:
@@ -53,22 +49,24 @@ class Program:
                 value=f"{model.token.weight.device}, head {model.config.head.kind}",
                 remedy="Decode with runtime=torch.",
             )
-        self._threads = share_threads()
         self._model, self._tower, self._head = model, _last_tower(model), model.head
+        self._threads = torch.get_num_threads()
         self._capacity, self._longest_source = capacity, sources
         self._build(sequences)
         self.lengths = np.zeros(sequences, np.int64)
         self._slots, self._sources = np.arange(sequences), np.arange(sequences)
 
     def _build(self, sequences: int) -> None:
-        room = Room(MOST_ROWS, sequences, self._capacity, self._longest_source, self._threads)
-        self._built = Builder(self._tower.stack, self._model.config.d_model, room)
-        self._logits = self._built.head(self._head, self._model.token.weight)
+        room = Room(MOST_ROWS, sequences, self._capacity, self._longest_source)
+        tower, model = self._tower, self._model
+        self._built = Builder(tower.stack, tower.embeddings, model.token, model.config.d_model, room)
+        self._logits = self._built.head(self._head, model.token.weight)
+        self._tables: dict[int | None, Any] = {}
 
     @property
     def size(self) -> int:
-        """How many instructions it has."""
-        return len(self._built.instructions)
+        """How many calls it has."""
+        return len(self._built.calls)
 
     @torch.inference_mode()
     def fill(self, cache: Cache, source: Tags | None = None) -> None:
@@ -99,10 +97,10 @@ class Program:
         """
         logits, hidden = [], []
         for start in range(0, len(tokens), MOST_ROWS):
-            rows = self._rows(sequence[start : start + MOST_ROWS])
-            self._pass(tokens[start : start + MOST_ROWS], rows, n_layers)
-            logits.append(torch.from_numpy(self._logits[: rows.count, : self._model.config.vocab_size].copy()))
-            hidden.append(torch.from_numpy(self._built.x[: rows.count, : self._model.config.d_model].copy()))
+            chosen = slice(start, start + MOST_ROWS)
+            count = self._pass(tokens[chosen], sequence[chosen], n_layers)
+            logits.append(torch.from_numpy(self._logits[:count, : self._model.config.vocab_size].copy()))
+            hidden.append(torch.from_numpy(self._built.x[:count, : self._model.config.d_model].copy()))
         return _joined(logits), _joined(hidden)
 
     def forget(self, counts: Sequence[int]) -> None:
@@ -135,24 +133,24 @@ class Program:
             built.source_values[layer][: len(before.source_last)] = before.source_values[layer]
         built.source_last[: len(before.source_last)] = before.source_last
 
-    def _rows(self, sequence: Sequence[int]) -> Rows:
-        which = np.asarray(sequence, np.int64)
-        position = np.empty(len(which), np.int64)
-        for row, own in enumerate(which):
-            position[row] = self.lengths[own]
+    def _pass(self, tokens: Tensor, sequence: Sequence[int], n_layers: int | None) -> int:
+        built, rows, count = self._built, self._built.rows, len(sequence)
+        for row, own in enumerate(sequence):
+            rows.position[row] = self.lengths[own]
             self.lengths[own] += 1
-        assert position.max(initial=0) < self._capacity, "a sequence fits its room"
-        return Rows(len(which), self._slots[which], position, self._sources[which])
-
-    def _pass(self, tokens: Tensor, rows: Rows, n_layers: int | None) -> None:
-        tags = Tags.of(torch.from_numpy(rows.position)[:, None])
-        x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
-        self._built.x[: rows.count, : self._model.config.d_model] = x[:, 0].float().numpy()
-        built = self._built
-        leave = built.layers[-1 if n_layers is None else n_layers - 1]
-        with _ONE_AT_A_TIME:
-            for instruction in (*built.instructions[:leave], *built.instructions[built.layers[-1] :]):
-                instruction(rows)
+        rows.token[:count] = tokens.numpy()
+        rows.sequence[:count], rows.source[:count] = self._slots[list(sequence)], self._sources[list(sequence)]
+        assert rows.position[:count].max(initial=0) < self._capacity, "a sequence fits its room"
+        if not built.looks_up:
+            tags = Tags.of(torch.from_numpy(rows.position[:count])[:, None])
+            x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
+            built.x[:count, : self._model.config.d_model] = x[:, 0].float().numpy()
+        if n_layers not in self._tables:
+            leave = built.layers[-1 if n_layers is None else n_layers - 1]
+            self._tables[n_layers] = built.calls.table(slice(leave), slice(built.layers[-1], None))
+        built.calls.rows[0] = count
+        team(self._threads).run(self._tables[n_layers], built.calls.rows)
+        return count
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

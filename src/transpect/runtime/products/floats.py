@@ -14,9 +14,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils as untyped
-from numba.extending import intrinsic
 
-from transpect.runtime.numeric import compiled, widen
+from transpect.runtime.compiling import compiled, intrinsic
+from transpect.runtime.numeric import widen
 
 Array = Any
 cgutils: Any = untyped

@@ -1,0 +1,44 @@
+"""What is done to each number of a row by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from transpect.runtime.machine import kernel
+from transpect.runtime.numeric import Number, activate_all, widen
+
+Array = Any
+
+
+@kernel(by_rows=True)
+def look_up(table: Array, factor: Number, x: Array, rows: Any, part: int, parts: int) -> None:
+    """x ← factor · the row of the table [V, D] for each token."""
+    for r in range(part, rows.n, parts):
+        own = table[rows.token[r]]
+        for i in range(len(own)):
+            x[r, i] = factor * widen(own[i])
+
+
+@kernel(by_rows=True)
+def activated(kind: int, width: int, x: Array, rows: Any, part: int, parts: int) -> None:
+    """x ← act(x), [R, N]."""
+    for r in range(part, rows.n, parts):
+        activate_all(kind, x[r, :width])
+
+
+@kernel(by_rows=True)
+def add(x: Array, out: Array, rows: Any, part: int, parts: int) -> None:
+    """out ← out + x."""
+    for r in range(part, rows.n, parts):
+        for i in range(x.shape[1]):
+            out[r, i] += x[r, i]
+
+
+@kernel(by_rows=True)
+def clamp(limit: Number, width: int, x: Array, rows: Any, part: int, parts: int) -> None:
+    """x ← x held within ±limit."""
+    for r in range(part, rows.n, parts):
+        for i in range(width):
+            x[r, i] = np.float32(min(max(x[r, i], -limit), limit))
