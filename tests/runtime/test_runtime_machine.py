@@ -113,3 +113,15 @@ def test_parts_of_a_program() -> None:
         calls.add(doubled, x)
     team(2).run(calls.table(slice(2), slice(4, None)), calls.rows)
     assert (x == 8).all() and len(calls) == 5
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_many_short_runs(threads: int) -> None:
+    """A thread that is late to see the end of one run must not miss it for the beginning of the next."""
+    x, other = np.zeros(8, np.int64), np.zeros(8, np.int64)
+    calls = Calls(Rows(8, np.zeros(1, np.int64)))
+    calls.add(mirrored, x, other)
+    calls.add(mirrored, other, x)
+    for _ in range(2000):
+        team(threads).run(calls.table(slice(None)), calls.rows)
+    assert (x == 4000).all()

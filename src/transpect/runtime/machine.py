@@ -114,7 +114,7 @@ class Team:
     def __init__(self, parts: int) -> None:
         self.parts = parts
         self._arrived = np.zeros(64, np.int64)  # a line of the cache of its own
-        self._work: tuple[Array, Array] = (np.zeros((0, 3), np.int64), np.zeros(0, np.int64))
+        self._work: tuple[Array, Array, int] = (np.zeros((0, 3), np.int64), np.zeros(0, np.int64), 0)
         self._turns = [Semaphore(0) for _ in range(parts - 1)]
         self._one_at_a_time = Lock()
         for part in range(1, parts):
@@ -123,17 +123,19 @@ class Team:
     def run(self, table: Array, rows: Array) -> None:
         """Run the calls of a table; returns when all threads are done."""
         with self._one_at_a_time:
-            self._work, self._arrived[0] = (table, rows), 0
+            # it only ever grows: a thread that is late to see the end of the last run would miss it otherwise
+            before = int(self._arrived[0])
+            self._work = table, rows, before
             for turn in self._turns:
                 turn.release()
-            _go_through(table, rows, self._arrived, 0, self.parts)
+            _go_through(table, rows, self._arrived, before, 0, self.parts)
 
     def _serve(self, part: int) -> None:
         turn = self._turns[part - 1]
         while True:
             turn.acquire()
-            table, rows = self._work
-            _go_through(table, rows, self._arrived, part, self.parts)
+            table, rows, before = self._work
+            _go_through(table, rows, self._arrived, before, part, self.parts)
 
 
 _TEAMS: dict[int, Team] = {}
@@ -150,14 +152,14 @@ os.register_at_fork(after_in_child=_TEAMS.clear)  # a child has none of its pare
 
 
 @compiled
-def _go_through(table: Array, rows: Array, arrived: Array, part: int, parts: int) -> None:
-    meetings = 0
+def _go_through(table: Array, rows: Array, arrived: Array, before: int, part: int, parts: int) -> None:
+    everyone = before
     for n in range(len(table)):
         if table[n, 2] and n:
-            meetings += 1
-            meet(arrived, meetings * parts)
+            everyone += parts
+            meet(arrived, everyone)
         _call(table[n, 0], table[n, 1], rows, part, parts)
-    meet(arrived, (meetings + 1) * parts)
+    meet(arrived, everyone + parts)
 
 
 @intrinsic

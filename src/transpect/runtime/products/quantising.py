@@ -11,7 +11,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic as _untyped_intrinsic
 
-from transpect.runtime.numeric import Number, compiled
+from transpect.runtime.compiling import compiled
+from transpect.runtime.numeric import Number
 from transpect.runtime.products.formats import LINE, Digits
 from transpect.runtime.products.kernel import chosen_by_types, class_of
 
