@@ -50,7 +50,14 @@ class FakeMachine:
 
     def facts(self) -> dict[str, object]:
         read = {"median": 10.0, "lowest": 9.0, "highest": 11.0}
-        return {"cpu": "slow", "cores": 2, "threads": self.threads, "read GB/s": read, "gemm G/s": {"float32": 1.0}}
+        return {
+            "cpu": "slow",
+            "products": "plain",
+            "cores": 2,
+            "threads": self.threads,
+            "read GB/s": read,
+            "gemm G/s": {"float32": 1.0},
+        }
 
 
 @pytest.fixture

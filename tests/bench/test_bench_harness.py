@@ -1,5 +1,7 @@
 """The protocol, the turns, the numbers made of them, and what becomes of programs that fail."""
 
+import json
+import runpy
 import statistics
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from transpect.base.errors import ConfigError
 from transpect.bench.harness import Absent, Bar, Ratio, Results, Work, check_bits, ratios, spread
-from transpect.bench.report import as_data, markdown, summary
+from transpect.bench.report import as_data, markdown, results_of, summary
 from transpect.bench.worker import OURS, PeerError, Worker
 
 WORK = Work("work", {"tokens": 10}, {"steps": "tokens/s"})
@@ -132,6 +134,26 @@ def test_reports_tell_what_is_short(sitting) -> None:
     data = as_data("decode", {"model": "m"}, sitting)
     assert [ratio["holds"] for ratio in data["ratios"]] == [False, False]
     assert data["versions"] == {"ours": {"fake": "1"}, "transformers": {"fake": "1"}}
+    again = results_of(json.loads(json.dumps(data)))
+    assert markdown(again) == text and again.short == sitting.results.short
     gone = Results(absent=[Absent("c", "llama.cpp", "why", barred=True)])
     assert "NO FIGURE" in summary("x", gone) and "c: llama.cpp: no figure: why" in markdown(gone)
     assert summary("x", Results()) == "bench x: no bars"
+
+
+def test_pages_hold_the_tables_of_the_results() -> None:
+    root = Path(__file__).parents[2]
+    tables = runpy.run_path(str(root / "benchmarks" / "tables.py"))
+    for page in tables["PAGES"]:
+        text = page.read_text(encoding="utf-8")
+        assert tables["with_tables"](text) == text, "python benchmarks/tables.py writes them"
+
+
+def test_a_table_is_written_between_its_marks(tmp_path: Path) -> None:
+    with_tables = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "tables.py"))["with_tables"]
+    data = {"about": "A machine.", "figures": [], "ratios": [], "absent": [], "notes": ["a note"], "versions": {}}
+    (tmp_path / "load.json").write_text(json.dumps(data), encoding="utf-8")
+    page = "a\n<!-- bench load -->\nold\n<!-- /bench -->\nb\n<!-- bench decode -->\nkept\n<!-- /bench -->\n"
+    made = with_tables(page, tmp_path)
+    assert "old" not in made and "kept" in made and "A machine.\n" in made and "- a note\n<!-- /bench -->\nb" in made
+    assert with_tables(made, tmp_path) == made

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from transpect.bench.files import ctranslate2_of, directory_of, gguf_of
 from transpect.bench.formats import FORMATS, Format
-from transpect.bench.harness import READ, Absent, Bar, Options, Sitting, Taken, Work
+from transpect.bench.harness import READ, Absent, Bar, Field, Options, Sitting, Taken, Work
 from transpect.bench.worker import OURS, PeerError
 from transpect.text import load_tokenizer
 
@@ -67,6 +67,7 @@ def measure(options: Options, what: Decoding) -> Sitting:
             room = {"batch": max(what.batches), "capacity": shortest + what.new}
             loads = loads_of(what.model, name, sitting, barred, room)
             with sitting.field(TASK, name, loads, barred) as field:
+                sitting.results.notes += sizes(name, field)
                 for batch in what.batches:
                     work = Work(
                         f"batch {batch}",
@@ -111,7 +112,7 @@ def _loads_of_peer(peer: str, model: str, directory: str, form: Format, options:
     match peer:
         case "llama.cpp":
             return {f"{peer} {kind}": {"file": str(gguf_of(model, kind, options))} for kind in form.llama}
-        case "transformers" if form.transformers:
+        case "transformers" | "litgpt" if form.transformers:
             return {peer: {"directory": directory, "dtype": form.transformers}}
         case "ctranslate2" if form.ctranslate2:
             return {peer: {"folder": str(ctranslate2_of(model, options)), "compute": form.ctranslate2}}
@@ -136,6 +137,12 @@ def same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     equal = sum(a == b for a, b in rows)
     prefix = [next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a)) for a, b in rows]
     return f"the same tokens as ours in {equal} of {len(rows)} rows (at least the first {min(prefix)})"
+
+
+def sizes(name: str, field: Field) -> list[str]:
+    """A line of the bytes that each program's weights take, where it says so."""
+    told = {who: worker.facts.get("bytes") for who, worker in field.workers.items()}
+    return [f"{name}: weights, MB: {', '.join(f'{who} {size / 1e6:.0f}' for who, size in told.items() if size)}"]
 
 
 def _share(sitting: Sitting, name: str, weights: int, taken: Taken, bits: int) -> None:

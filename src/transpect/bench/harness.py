@@ -22,7 +22,20 @@ from transpect.bench.machine import Machine
 from transpect.bench.peers import interpreter
 from transpect.bench.worker import OURS, PeerError, Worker, script_of
 
-__all__ = ["READ", "Absent", "Bar", "Figure", "Options", "Ratio", "Results", "Sitting", "Taken", "Work", "spread"]
+__all__ = [
+    "READ",
+    "Absent",
+    "Bar",
+    "Field",
+    "Figure",
+    "Options",
+    "Ratio",
+    "Results",
+    "Sitting",
+    "Taken",
+    "Work",
+    "spread",
+]
 
 
 READ: Final = "machine read"

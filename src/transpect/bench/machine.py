@@ -61,6 +61,7 @@ class Machine:
         """What a report says of the machine."""
         return {
             "cpu": _cpu(),
+            "products": products_of(),
             "system": platform.platform(),
             "python": platform.python_version(),
             "cores": allowed_cores(),
@@ -68,6 +69,13 @@ class Machine:
             "read GB/s": {"median": median(self.reads), "lowest": min(self.reads), "highest": max(self.reads)},
             "gemm G/s": self.gemm,
         }
+
+
+def products_of() -> str:
+    """The line of `transpect.runtime.products` that our decode programs run by on this CPU."""
+    from transpect.runtime.products import name  # numba takes half a second
+
+    return name()
 
 
 def _cpu() -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,11 +28,13 @@ class Peer:
         install: what ``pip install`` is told in an environment of its own; nothing: it lives in the current one.
         environ: for pip, e.g. flags for a compiler.
         module: what the current environment must have.
+        borrows: let its own environment see the packages of the current one too, for those that stand on torch.
     """
 
     install: tuple[str, ...] = ()
     environ: Mapping[str, str] | None = None
     module: str = "torch"
+    borrows: bool = False
 
 
 PEERS: Final[Mapping[str, Peer]] = {
@@ -41,6 +44,10 @@ PEERS: Final[Mapping[str, Peer]] = {
     ),
     "ctranslate2": Peer(("ctranslate2>=4.6",)),
     "transformers": Peer(module="transformers"),
+    # with their requirements they would bring another torch
+    "litgpt": Peer(
+        ("--no-deps", "litgpt>=0.5.12", "lightning", "lightning-utilities", "torchmetrics", "psutil"), borrows=True
+    ),
     "nanogpt-style": Peer(),
 }
 DONE: Final = "complete"
@@ -126,4 +133,7 @@ def _make(who: str, peer: Peer, folder: Path, python: Path) -> None:
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
             raise PeerError(f"{who} can't be installed: {said[0][:200]}", remedy="Name one by --peer-python.")
+    if peer.borrows:
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (packages / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
     (folder / DONE).touch()

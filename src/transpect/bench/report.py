@@ -9,19 +9,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from transpect.bench.harness import Figure, Results, Sitting, spread
+from transpect.bench.harness import Absent, Bar, Figure, Ratio, Results, Sitting, spread
 
-__all__ = ["as_data", "markdown", "summary", "write"]
+__all__ = ["about", "as_data", "markdown", "results_of", "summary", "write"]
 
 
 def as_data(task: str, what: Mapping[str, Any], sitting: Sitting) -> dict[str, Any]:
     """All that is known: the task and its options, the machine and its limits, versions, every value of every round."""
-    results = sitting.results
+    results, machine = sitting.results, sitting.machine.facts()
     return {
         "task": task,
         "options": {**what, "against": list(sitting.options.against), "rounds": sitting.options.rounds},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": sitting.machine.facts(),
+        "about": about(machine, results.versions),
+        "machine": machine,
         "versions": results.versions,
         "figures": [asdict(figure) for figure in results.figures],
         "ratios": [{**asdict(ratio), "median": ratio.median, "holds": ratio.holds} for ratio in results.ratios],
@@ -29,6 +30,32 @@ def as_data(task: str, what: Mapping[str, Any], sitting: Sitting) -> dict[str, A
         "notes": results.notes,
         "short": results.short,
     }
+
+
+def results_of(data: Mapping[str, Any]) -> Results:
+    """What `as_data` was made of, without the machine: figures, ratios, what there is none of, and notes."""
+    return Results(
+        figures=[Figure(**{**figure, "values": tuple(figure["values"])}) for figure in data["figures"]],
+        ratios=[
+            Ratio(own["case"], own["against"], own["measure"], tuple(own["values"]), own["bar"] and Bar(**own["bar"]))
+            for own in data["ratios"]
+        ],
+        absent=[Absent(**absent) for absent in data["absent"]],
+        notes=list(data["notes"]),
+        versions=data["versions"],
+    )
+
+
+def about(machine: Mapping[str, Any], versions: Mapping[str, Mapping[str, str]]) -> str:
+    """A line of the machine and its limits, and a line of who took part."""
+    read = machine["read GB/s"]
+    gemm = ", ".join(f"{dtype} {value:,.0f}" for dtype, value in machine["gemm G/s"].items())
+    programs = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in own.items())}" for who, own in versions.items())
+    return (
+        f"{machine['cpu']} ({machine['products']}), {machine['threads']} of {machine['cores']} cores; memory gives "
+        f"{read['median']:.1f} GB/s ({read['lowest']:.1f}–{read['highest']:.1f}); matrices, 10⁹ operations/s: {gemm}\n"
+        f"{programs}"
+    )
 
 
 def write(file: Path, data: Mapping[str, Any]) -> None:

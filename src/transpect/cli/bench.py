@@ -159,23 +159,11 @@ def shown(task: str, what: Mapping[str, Any], sitting: Sitting, out: Path | None
     data = as_data(task, what, sitting)
     if out is not None:
         write(out, data)
-    print(machine_line(data["machine"], data["versions"]))
+    print(data["about"])
     print()
     print(markdown(sitting.results))
     print(summary(task, sitting.results))
     return SHORT if sitting.results.short else 0
-
-
-def machine_line(machine: Mapping[str, Any], versions: Mapping[str, Mapping[str, str]]) -> str:
-    """The machine, its limits and who took part."""
-    read = machine["read GB/s"]
-    gemm = ", ".join(f"{dtype} {value:,.0f}" for dtype, value in machine["gemm G/s"].items())
-    programs = "; ".join(f"{who}: {', '.join(f'{k} {v}' for k, v in own.items())}" for who, own in versions.items())
-    return (
-        f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores; memory gives "
-        f"{read['median']:.1f} GB/s ({read['lowest']:.1f}–{read['highest']:.1f}); matrices, 10⁹ operations/s: {gemm}\n"
-        f"{programs}"
-    )
 
 
 def words(text: str) -> tuple[str, ...]:
