@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,12 +20,15 @@ _intrinsic: Any = _untyped_intrinsic
 
 _FREEDOMS = {"reassoc", "contract", "arcp", "nsz"}
 """Sums may be taken in any order, so that they are taken by vectors. NaN and infinity stay what they are."""
-_OPTIONS: dict[str, Any] = {"fastmath": _FREEDOMS, "boundscheck": False}
+OPTIONS: dict[str, Any] = {"fastmath": _FREEDOMS, "boundscheck": False}
+"""How everything here is compiled."""
+CPU = "TRANSPECT_CPU"
+"""The environment variable that names a kind of CPU for `products` where it shall not be the best one."""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
     """A function that other compiled ones call, or that Python calls without holding its lock."""
-    made = njit(nogil=True, **_OPTIONS)(function)
+    made = njit(nogil=True, **OPTIONS)(function)
     made._cache = _kept(made._cache, function, "")
     return made
 
@@ -40,7 +44,7 @@ def address_of(function: Callable[..., Any], signature: Any, name: str) -> int:
     Args:
         name: tells apart what is made of one text, as a wrapper of many kernels is.
     """
-    made: Any = CFunc(function, (signature.args, signature.return_type), locals={}, options=dict(_OPTIONS))
+    made: Any = CFunc(function, (signature.args, signature.return_type), locals={}, options=dict(OPTIONS))
     made._cache = _kept(made._cache, function, name)
     made.compile()
     _ALIVE.append(made)
@@ -72,7 +76,7 @@ class _RoomCache(_FunctionCache):  # type: ignore[misc]
         self.enable()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return (sig, codegen.magic_tuple(), (_text_of_room(), self._name))
+        return (sig, codegen.magic_tuple(), (_text_of_room(), self._name, os.environ.get(CPU)))
 
 
 @cache

@@ -2,8 +2,36 @@
 weights and every kind of CPU."""
 
 from transpect.runtime.products.cpu import name
-from transpect.runtime.products.formats import Digits, Int8Rows
-from transpect.runtime.products.pairs import pair
+from transpect.runtime.products.formats import (
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q6_K,
+    Q8_0,
+    Blocks,
+    Digits,
+    Int4Groups,
+    Int4Shifted,
+    Int8Groups,
+    Int8Rows,
+)
+from transpect.runtime.products.pairs import activations, pair
 from transpect.runtime.products.quantising import quantise
 
-__all__ = ["Digits", "Int8Rows", "name", "pair", "quantise"]
+__all__ = [
+    "Q4_0",
+    "Q4_1",
+    "Q4_K",
+    "Q6_K",
+    "Q8_0",
+    "Blocks",
+    "Digits",
+    "Int4Groups",
+    "Int4Shifted",
+    "Int8Groups",
+    "Int8Rows",
+    "activations",
+    "name",
+    "pair",
+    "quantise",
+]

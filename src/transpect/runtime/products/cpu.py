@@ -15,10 +15,8 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from transpect.base.errors import ConfigError
+from transpect.runtime.compiling import CPU
 from transpect.runtime.products.emit import I8, I16, I32, call, halves, joined, lanes_of, ones, vector
-
-VARIABLE = "TRANSPECT_CPU"
-"""The environment variable that names a line where it shall not be the best one."""
 
 Dot = Callable[[Any, Any, Any, Any, bool], Any]
 
@@ -28,7 +26,7 @@ class Line:
     """One kind of CPU.
 
     Attributes:
-        name: what `VARIABLE` calls it.
+        name: what `CPU` calls it.
         needs: features by LLVM's names, all of them.
         triple, cpu: a machine of this kind for LLVM.
         width: bytes of its vectors, 64 or 32; 0 is the plain loop.
@@ -107,7 +105,7 @@ LINES = (
 
 @cache
 def line() -> Line:
-    """The line of this process: the best one that the machine has, or the one that `VARIABLE` names.
+    """The line of this process: the best one that the machine has, or the one that `CPU` names.
 
     Raises:
         ConfigError: a name that there is not, or a line that this machine hasn't.
@@ -115,12 +113,12 @@ def line() -> Line:
     features = dict(llvm.get_host_cpu_features())
     machine = llvm.get_process_triple().partition("-")[0].replace("arm64", "aarch64")
     possible = {each.name: each for each in LINES if each.runs_on(features, machine)}
-    wanted = os.environ.get(VARIABLE)
+    wanted = os.environ.get(CPU)
     if wanted is None:
         return next(iter(possible.values()))
     if wanted not in possible:
         raise ConfigError(
-            f"{VARIABLE} names a kind of products that this machine has",
+            f"{CPU} names a kind of products that this machine has",
             value=wanted,
             remedy=f"Leave it out, or choose one of {', '.join(possible)}.",
         )

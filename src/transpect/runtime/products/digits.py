@@ -17,23 +17,23 @@ from transpect.runtime.products.cpu import Line
 from transpect.runtime.products.emit import DOUBLE, FLOAT, I8, I32, I64, vector
 from transpect.runtime.products.kernel import kernel_of
 
+ARGUMENTS = (*[types.int64] * 7, *[types.float32] * 2, *[types.int32] * 2, *[types.int64] * 2)
+"""Of `emit_digits`."""
 AHEAD = 1024
 """How many bytes ahead weights are asked for where several rows keep the loop busy."""
 
 
 def digits(line: Line, rows: int) -> Any:
-    """Two rows of weights with so many rows of digits: 1, 2 or 4.
+    """Two rows of weights with 1 or 4 rows of digits: what compiled code calls with the arguments of `emit_digits`."""
+    return kernel_of(emit_digits, line, rows, ARGUMENTS)
 
-    Returns:
-        what compiled code calls with a tuple: see `_emit`.
+
+def emit_digits(builder: Any, line: Line, rows: int, args: Any) -> None:
+    """out[:R] ← w · x, second[:R] ← v · x, where R is ``rows``.
+
+    Arguments: the addresses of w, v, and of the first row's high and low digits, how many bytes there are from one row
+    of digits to the next, D, the address of the rows' scales, the scales of w and v, their totals, out, second.
     """
-    return kernel_of(
-        _emit, line, rows, (*[types.int64] * 7, *[types.float32] * 2, *[types.int32] * 2, *[types.int64] * 2)
-    )
-
-
-def _emit(builder: Any, line: Line, rows: int, args: Any) -> None:
-    """out[:R] ← w · x, second[:R] ← v · x, where R is ``rows``."""
     w, v, high, low, stride, width, scale, w_scale, v_scale, w_total, v_total, out, second = args
     step = line.width
     weights = [w, v]
@@ -69,15 +69,16 @@ def _emit(builder: Any, line: Line, rows: int, args: Any) -> None:
     both = emit.sums(builder, totals)
     of_high, of_low = (builder.sitofp(part, wide) for part in emit.halves(builder, both))
     offset = emit.repeated(builder, emit.gathered(builder, [w_total, v_total]), rows)
-    offset = builder.fmul(builder.sitofp(offset, wide), emit.ones(DOUBLE, 2 * rows, 32768.0))
-    exact = builder.fadd(builder.fmul(of_high, emit.ones(DOUBLE, 2 * rows, 256.0)), of_low)
-    exact = builder.fsub(exact, offset)
+    offset = emit.times(builder, builder.sitofp(offset, wide), emit.ones(DOUBLE, 2 * rows, 32768.0))
+    exact = emit.plus(builder, emit.times(builder, of_high, emit.ones(DOUBLE, 2 * rows, 256.0)), of_low)
+    exact = emit.minus(builder, exact, offset)
     of_weight = emit.repeated(builder, emit.gathered(builder, [w_scale, v_scale]), rows)
     of_x = emit.load(builder, vector(FLOAT, rows), scale)
-    factor = builder.fmul(
+    factor = emit.times(
+        builder,
         builder.fpext(of_weight, wide),
         builder.fpext(emit.joined(builder, [of_x, of_x]), wide),
     )
-    results = builder.fptrunc(builder.fmul(exact, factor), vector(FLOAT, 2 * rows))
+    results = builder.fptrunc(emit.times(builder, exact, factor), vector(FLOAT, 2 * rows))
     for place, part in zip((out, second), emit.halves(builder, results), strict=True):
         emit.store(builder, part, place)

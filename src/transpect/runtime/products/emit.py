@@ -6,6 +6,7 @@ Addresses are 64-bit integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -14,6 +15,9 @@ from numba.core import cgutils as _untyped
 _cgutils: Any = _untyped
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+_AS_WRITTEN = ("arcp",)
+"""A freedom that is void here. To what has none numba gives those of the function around it, and LLVM would take sums
+in another order for one row than for four."""
 BYTE = I8.as_pointer()
 
 
@@ -37,6 +41,26 @@ def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Call one of LLVM's intrinsics by its full name."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(_cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def plus(builder: Any, a: Any, b: Any) -> Any:
+    """a + b in this place: see `_AS_WRITTEN`."""
+    return builder.fadd(a, b, flags=_AS_WRITTEN)
+
+
+def minus(builder: Any, a: Any, b: Any) -> Any:
+    """a − b in this place."""
+    return builder.fsub(a, b, flags=_AS_WRITTEN)
+
+
+def times(builder: Any, a: Any, b: Any) -> Any:
+    """a·b in this place."""
+    return builder.fmul(a, b, flags=_AS_WRITTEN)
+
+
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a·b + c, rounded once."""
+    return call(builder, f"llvm.fma.v{a.type.count}f32", a.type, a, b, c)
 
 
 def load(builder: Any, kind: Any, address: Any, more: int = 0) -> Any:
@@ -124,7 +148,7 @@ def sums(builder: Any, vectors: Sequence[Any]) -> Any:
         half = len(vectors) // 2
         return joined(builder, [sums(builder, vectors[:half]), sums(builder, vectors[half:])])
     parts = list(vectors)
-    add = builder.fadd if vectors[0].type.element in (FLOAT, DOUBLE) else builder.add
+    add = partial(plus, builder) if vectors[0].type.element is FLOAT else builder.add
     while len(parts) > 1:
         parts = [add(*_even_and_odd(builder, a, b)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     whole = parts[0]
@@ -146,3 +170,12 @@ def partly(builder: Any, address: Any, count: Any, size: int) -> Any:
     builder.store(ir.Constant(kind, [0] * size), room, align=1)
     _cgutils.raw_memcpy(builder, builder.bitcast(room, BYTE), builder.inttoptr(address, BYTE), count, 1)
     return builder.load(room, align=1)
+
+
+def widened(builder: Any, value: Any, count: int) -> Any:
+    """With zeros behind, up to so many lanes."""
+    lanes = value.type.count
+    if lanes == count:
+        return value
+    zeros = ir.Constant(value.type, [0] * lanes)
+    return builder.shuffle_vector(value, zeros, lanes_of(min(n, lanes) for n in range(count)))

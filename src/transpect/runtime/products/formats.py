@@ -14,6 +14,7 @@ from transpect.base.errors import ConfigError
 Array = Any
 MOST = 1 << 16
 """Of columns: a sum of more products of two bytes could leave 32 bits."""
+BLOCK = 32
 LINE = 64
 """Bytes of a line of the cache."""
 
@@ -56,6 +57,141 @@ class Digits(NamedTuple):
         """Room for rows, which must be a multiple of eight."""
         high, low = (aligned((rows, padded(width)), np.uint8) for _ in range(2))
         return cls(high, low, np.zeros(rows, np.float32))
+
+
+class Blocks(NamedTuple):
+    """Rows in 8 bits: x ≈ scale · value, one scale for each block of 32 columns.
+
+    Attributes:
+        value: int8 [R, W]. Of each ``together`` blocks all first halves stand before all second halves; what is left
+            after the last whole ``together`` blocks stands block by block.
+        scale: float32 [R, W/32], 0 after the last block.
+        total: the same, scale times the sum of the block.
+        apart: 1 if the halves of a block are its even and its odd columns, 0 if they are the first 16 and the others.
+        together: 4 or 1, by the vectors of the CPU.
+    """
+
+    value: Array
+    scale: Array
+    total: Array
+    apart: int
+    together: int
+
+    @classmethod
+    def of(cls, rows: int, width: int, *, apart: bool, together: int) -> Blocks:
+        """Room for rows, which must be a multiple of eight.
+
+        Raises:
+            ConfigError: a width that is not whole blocks.
+        """
+        check_blocks(width, BLOCK)
+        room = padded(width)
+        scale, total = (aligned((rows, room // BLOCK), np.float32) for _ in range(2))
+        return cls(aligned((rows, room), np.int8), scale, total, int(apart), together)
+
+
+class Int8Groups(NamedTuple):
+    """w = scale · weight.
+
+    Attributes:
+        weight: int8 [N, D].
+        scale: float32 [N, D/32].
+    """
+
+    weight: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, weight: Array, scale: Array) -> Int8Groups:
+        """From a scale [N, D/G] for each group of columns; what need not be repeated is shared."""
+        check_blocks(weight.shape[1], BLOCK)
+        return cls(weight, _by_blocks(scale, weight.shape[1]))
+
+
+class Int4Groups(NamedTuple):
+    """w = scale · (q − 8).
+
+    Attributes:
+        packed: uint8 [N, D/2], q of column 2b in the lower and of 2b + 1 in the upper four bits of byte b.
+        scale: the bits of float16 as uint16, [N, D/32].
+    """
+
+    packed: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, packed: Array, scale: Array) -> Int4Groups:
+        """From a scale [N, D/G] for each group of columns; what need not be repeated is shared."""
+        check_blocks(2 * packed.shape[1], BLOCK)
+        return cls(packed, _by_blocks(scale.view(np.uint16), 2 * packed.shape[1]))
+
+
+class Int4Shifted(NamedTuple):
+    """w = scale · (q − zero).
+
+    Attributes:
+        packed, scale: as in `Int4Groups`.
+        zero: uint8 [N, D/32].
+    """
+
+    packed: Array
+    scale: Array
+    zero: Array
+
+    @classmethod
+    def of(cls, packed: Array, scale: Array, zero: Array) -> Int4Shifted:
+        """From a scale and a zero [N, D/G] for each group of columns; what need not be repeated is shared."""
+        return cls(*Int4Groups.of(packed, scale), _by_blocks(zero, 2 * packed.shape[1]))
+
+
+class Q8_0(NamedTuple):  # noqa: N801
+    """A row of GGUF's blocks as they are in the file, uint8 [N, bytes]: 34 bytes for 32 columns."""
+
+    packed: Array
+
+
+class Q4_0(NamedTuple):  # noqa: N801
+    """The same: 18 bytes for 32 columns."""
+
+    packed: Array
+
+
+class Q4_1(NamedTuple):  # noqa: N801
+    """The same: 20 bytes for 32 columns."""
+
+    packed: Array
+
+
+class Q4_K(NamedTuple):  # noqa: N801
+    """The same: 144 bytes for 256 columns."""
+
+    packed: Array
+
+
+class Q6_K(NamedTuple):  # noqa: N801
+    """The same: 210 bytes for 256 columns."""
+
+    packed: Array
+
+
+def _by_blocks(numbers: Array, width: int) -> Array:
+    """[N, D/G] -> [N, D/32]."""
+    times = width // BLOCK // numbers.shape[1]
+    return numbers if times == 1 else np.repeat(numbers, times, axis=1)
+
+
+def check_blocks(width: int, size: int) -> None:
+    """Refuse rows that are not whole blocks.
+
+    Raises:
+        ConfigError: names the size.
+    """
+    if width % size:
+        raise ConfigError(
+            f"rows of this format are whole blocks of {size} columns",
+            value=width,
+            remedy="Keep this layer in another format: int8 with a scale a row, bfloat16 or float32.",
+        )
 
 
 def check_width(width: int) -> None:

@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic as _untyped_intrinsic
 
-from transpect.runtime.compiling import compiled
+from transpect.runtime.compiling import compiled, intrinsic
 from transpect.runtime.numeric import Number
-from transpect.runtime.products.formats import LINE, Digits
+from transpect.runtime.products.formats import BLOCK, LINE, Blocks, Digits
 from transpect.runtime.products.kernel import chosen_by_types, class_of
 
-_intrinsic: Any = _untyped_intrinsic
 Array = Any
 _ROUND = np.float32(1.5 * 2**23)
 """Added to a small number, it leaves the nearest integer in the lowest bits."""
+HALF = BLOCK // 2
 _LEAST = np.float32(2.0**-100)
 """A row whose numbers are all smaller is zeros: the reciprocal of its scale would be infinite."""
 
@@ -31,7 +30,7 @@ def _same_bits(wanted: Any) -> Any:
 
         return wanted(number), emit
 
-    return _intrinsic(reinterpret)
+    return intrinsic(reinterpret)
 
 
 _bits, _float = _same_bits(types.int32), _same_bits(types.float32)
@@ -62,6 +61,31 @@ def _to_digits(x: Array, width: int, first: int, last: int, to: Any) -> None:
         low[width:end] = 0
 
 
+def _to_blocks(x: Array, width: int, first: int, last: int, to: Any) -> None:
+    count = width // BLOCK
+    grouped = count // to.together * to.together
+    for r in range(first, last):
+        for block in range(count):
+            own = x[r, BLOCK * block : BLOCK * (block + 1)]
+            most = _largest(own)
+            empty = most < _LEAST
+            scale = np.float32(0.0) if empty else np.float32(most / np.float32(127.0))
+            factor = np.float32(0.0) if empty else np.float32(127.0) / most
+            if block < grouped:
+                place, gap = HALF * (2 * block - block % to.together), HALF * to.together
+            else:
+                place, gap = BLOCK * block, HALF
+            total = np.int32(0)
+            stride, other = (2, 1) if to.apart else (1, HALF)
+            low, high = to.value[r, place : place + HALF], to.value[r, place + gap : place + gap + HALF]
+            for n in range(HALF):
+                a = np.int8(_bits(np.float32(own[stride * n] * factor + _ROUND)))
+                b = np.int8(_bits(np.float32(own[stride * n + other] * factor + _ROUND)))
+                low[n], high[n] = a, b
+                total += np.int32(a) + np.int32(b)
+            to.scale[r, block], to.total[r, block] = scale, scale * np.float32(total)
+
+
 def quantise(x: Array, width: int, first: int, last: int, to: Any) -> None:
     """Rows first..last of x [R, ≥ D] to integers, each number to the nearest one; for compiled code.
 
@@ -70,5 +94,5 @@ def quantise(x: Array, width: int, first: int, last: int, to: Any) -> None:
     raise NotImplementedError("for compiled code")
 
 
-_KINDS: dict[type | None, Any] = {Digits: _to_digits}
+_KINDS: dict[type | None, Any] = {Digits: _to_digits, Blocks: _to_blocks}
 chosen_by_types(quantise, lambda x, width, first, last, to: _KINDS.get(class_of(to)))

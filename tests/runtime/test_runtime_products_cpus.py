@@ -1,0 +1,109 @@
+"""Every kind of CPU has its code, also those that this machine is not; one is chosen, and one can be named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from llvmlite import ir
+from numba import njit, types
+
+from transpect.base.errors import ConfigError
+from transpect.runtime.compiling import CPU
+from transpect.runtime.products import Digits, Int8Rows, pair, quantise
+from transpect.runtime.products import blocks as of_blocks
+from transpect.runtime.products import digits as of_digits
+from transpect.runtime.products.codes import CODES
+from transpect.runtime.products.cpu import LINES, Line, line
+from transpect.runtime.products.pairs import pairs_of
+
+KINDS = {types.int64: ir.IntType(64), types.int32: ir.IntType(32), types.float32: ir.FloatType()}
+DOT = {"avx512": "vpdpbusd", "avxvnni": "vpdpbusd", "avx2": "vpmaddwd", "i8mm": "usdot", "dotprod": "sdot"}
+WITH_VECTORS = [each for each in LINES if each.width]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def targets() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def assembled(emit: Callable[..., None], line: Line, rows: int, kinds: Sequence[Any]) -> str:
+    """What a function is on such a machine."""
+    module = ir.Module()
+    module.triple = f"{line.triple}-unknown-linux-gnu"
+    kind = ir.FunctionType(ir.VoidType(), [KINDS[each] for each in kinds])
+    function = ir.Function(module, kind, "product")
+    builder = ir.IRBuilder(function.append_basic_block())
+    emit(builder, line, rows, function.args)
+    builder.ret_void()
+    features = ",".join(f"+{each}" for each in line.needs)
+    machine = llvm.Target.from_triple(module.triple).create_target_machine(cpu=line.cpu, features=features, opt=2)
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    text: str = machine.emit_assembly(parsed)
+    return text
+
+
+@pytest.mark.parametrize("line", WITH_VECTORS, ids=lambda each: each.name)
+def test_every_line_is_assembled(line: Line) -> None:
+    texts: dict[Any, str] = {rows: assembled(of_digits.emit_digits, line, rows, of_digits.ARGUMENTS) for rows in (1, 4)}
+    for kind, code in CODES.items():
+        emit = partial(of_blocks.emit_blocks, code)
+        texts[kind] = assembled(emit, line, 1, [types.int64] * of_blocks.ARGUMENTS)
+    for name, text in texts.items():
+        assert DOT[line.name] in text, name
+        assert "extendhf" not in text, name  # a float16 is widened by an instruction, not by a library
+
+
+@njit(nogil=True)
+def to_integers(x: Any, width: int, first: int, last: int, to: Any) -> None:
+    quantise(x, width, first, last, to)
+
+
+@njit(nogil=True)
+def product(w: Any, i: int, v: Any, j: int, x: Any, start: int, rows: int, out: Any) -> None:
+    pair(w, i, v, j, x, start, rows, out)
+
+
+@pytest.mark.parametrize("name", ["avx2", "plain"])
+def test_lines_give_the_same_digits(name: str) -> None:
+    if line().width != 64 and name != "plain":
+        pytest.skip("not on this machine")
+    other = njit(nogil=True)(pairs_of(next(each for each in LINES if each.name == name))[Int8Rows, Digits])
+    generator = np.random.default_rng(0)
+    for width in (1, 31, 33, 100, 576):
+        w = Int8Rows.of(generator.integers(-128, 128, (2, width), dtype=np.int8), generator.random(2, np.float32))
+        to = Digits.of(8, width)
+        to_integers(generator.standard_normal((8, width)).astype(np.float32), width, 0, 8, to)
+        expected, found = np.zeros(64, np.float32), np.zeros(64, np.float32)
+        for rows in (1, 8):
+            product(w, 0, w, 1, to, 0, rows, expected)
+            other(w, 0, w, 1, to, 0, rows, found)
+            assert np.array_equal(expected, found)
+
+
+def test_a_line_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CPU, "plain")
+    assert line.__wrapped__().name == "plain"
+    other = next(each.name for each in LINES if each.triple and each.triple != line().triple)
+    for wrong in (other, "fastest"):
+        monkeypatch.setenv(CPU, wrong)
+        with pytest.raises(ConfigError, match="choose one of"):
+            line.__wrapped__()
+
+
+def test_the_best_line_is_chosen() -> None:
+    everything = {need: True for each in LINES for need in each.needs}
+    of = {
+        machine: [each.name for each in LINES if each.runs_on(everything, machine)]
+        for machine in ("x86_64", "aarch64", "riscv64")
+    }
+    assert of["x86_64"] == ["avx512", "avxvnni", "avx2", "plain"]
+    assert of["aarch64"] == ["i8mm", "dotprod", "plain"] and of["riscv64"] == ["plain"]
+    without = {**everything, "avx512vnni": False, "avxvnni": False}
+    assert next(each.name for each in LINES if each.runs_on(without, "x86_64")) == "avx2"
