@@ -38,7 +38,7 @@ def script(tmp_path: Path) -> Path:
 
 class FakeMachine:
     def __init__(self, threads: int) -> None:
-        self.threads, self.reads, self.looks = threads, [10.0], 0
+        self.threads, self.reads, self.looks, self.pids = threads, [10.0], 0, list[int]()
 
     def measure(self) -> None: ...
 

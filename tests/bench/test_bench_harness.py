@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transpect.base.errors import ConfigError
-from transpect.bench.harness import Absent, Bar, Ratio, Results, Work, check_bits, ratios, spread
+from transpect.bench.harness import Work, check_bits
+from transpect.bench.machine import Neighbours
 from transpect.bench.report import as_data, markdown, results_of, summary
+from transpect.bench.results import Absent, Bar, Ratio, Results, ratios, spread
 from transpect.bench.worker import OURS, PeerError, Worker
 
 WORK = Work("work", {"tokens": 10}, {"steps": "tokens/s"})
@@ -65,7 +67,8 @@ def test_each_takes_a_turn_a_round_and_a_ratio_is_ours_over_theirs(sitting) -> N
     assert found["transformers", "peak"].values == (0.25,) * 3
     assert [ratio.holds for ratio in found.values()] == [True, False, True, True]
     assert sitting.results.short == ["float32, work, steps against ctranslate2"]
-    assert sitting.results.notes == ["float32, work: transformers: same", "float32, work: ctranslate2: same"]
+    notes = [note for note in sitting.results.notes if "other processes" not in note]
+    assert notes == ["float32, work: transformers: same", "float32, work: ctranslate2: same"]
     assert {figure.values for figure in sitting.results.figures if figure.who == OURS} == {(5.0,) * 3, (1.0,) * 3}
 
 
@@ -157,3 +160,11 @@ def test_a_table_is_written_between_its_marks(tmp_path: Path) -> None:
     made = with_tables(page, tmp_path)
     assert "old" not in made and "kept" in made and "A machine.\n" in made and "- a note\n<!-- /bench -->\nb" in made
     assert with_tables(made, tmp_path) == made
+
+
+def test_neighbours_are_whoever_else_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([(1000, 100, 50), (2000, 700, 450), (1000, 100, 50), (1010, 110, 50), None, (1, 1, 1)])
+    monkeypatch.setattr(Neighbours, "_look", lambda self: next(looks))
+    assert Neighbours([]).share() == 0.2  # of 1,000 ticks 600 were busy, 400 of them ours
+    assert Neighbours([]).share() is None  # too short
+    assert Neighbours([]).share() is None  # a system that doesn't say

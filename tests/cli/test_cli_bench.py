@@ -7,7 +7,8 @@ import pytest
 
 from transpect.base.messages import TABLE
 from transpect.bench import decode
-from transpect.bench.harness import Bar, Options, Ratio, Sitting
+from transpect.bench.harness import Options, Sitting
+from transpect.bench.results import Bar, Ratio
 from transpect.cli.page import COMMANDS
 
 TASKS = COMMANDS["bench"]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from transpect.bench.harness import Bar, Figure, Options, Ratio, Sitting, ratios
+from transpect.bench.harness import Options, Sitting
+from transpect.bench.results import Bar, Figure, Ratio, ratios
 from transpect.bench.worker import OURS, Worker, script_of
 from transpect.bench.workers.attention.ours import HEAD_DIM, HEADS, WAYS, WINDOW, rule_of
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from transpect.bench.files import ctranslate2_of, directory_of, gguf_of
 from transpect.bench.formats import FORMATS, Format
-from transpect.bench.harness import READ, Absent, Bar, Field, Options, Sitting, Taken, Work
+from transpect.bench.harness import READ, Field, Options, Sitting, Taken, Work
+from transpect.bench.results import Absent, Bar
 from transpect.bench.worker import OURS, PeerError
 from transpect.text import load_tokenizer
 

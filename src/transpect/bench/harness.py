@@ -1,8 +1,8 @@
 """Rounds in which programs take turns at the same work, and what comes of them: rates, ratios, bars.
 
     with Sitting(options) as sitting:
-        field = sitting.field("decode", "float32", {"ours": {...}, "llama.cpp": {...}})   # who, and what each loads
-        sitting.race(field, Work("batch 1", {"prompts": ...}, bars=...))
+        with sitting.field("decode", "float32", {"ours": {...}, "llama.cpp": {...}}) as field:  # who, what each loads
+            sitting.race(field, Work("batch 1", {"prompts": ...}, {"steps": "tokens/s"}, bars=...))
 
 Everyone stays loaded for a whole sitting and does the work once a round, one after another: A B A B. A ratio is ours
 over theirs in one round, so that what disturbs the machine for longer than a round disturbs neither side alone.
@@ -10,34 +10,23 @@ over theirs in one round, so that what disturbs the machine for longer than a ro
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from transpect.base.errors import ConfigError
-from transpect.bench.machine import Machine
+from transpect.bench.machine import Machine, Neighbours
 from transpect.bench.peers import interpreter
+from transpect.bench.results import Absent, Bar, Figure, Ratio, Results, ratios
 from transpect.bench.worker import OURS, PeerError, Worker, script_of
 
-__all__ = [
-    "READ",
-    "Absent",
-    "Bar",
-    "Field",
-    "Figure",
-    "Options",
-    "Ratio",
-    "Results",
-    "Sitting",
-    "Taken",
-    "Work",
-    "spread",
-]
+__all__ = ["READ", "Field", "Options", "Sitting", "Taken", "Work"]
 
 
+DISTURBED: Final = 0.05
+"""Of all cores, from which on a reader is told that others were at work."""
 READ: Final = "machine read"
 """Of an answer: GB/s that memory gave in its round."""
 
@@ -59,85 +48,6 @@ class Options:
     threads: int = 1
     peer_python: Mapping[str, Path] = field(default_factory=dict)
     see: Callable[[str], None] = lambda line: None
-
-
-@dataclass(frozen=True)
-class Bar:
-    """What a median ratio must be: at least ``value``, or at most where ``least`` is False."""
-
-    value: float
-    least: bool = True
-
-    def holds(self, ratio: float) -> bool:
-        """Whether a ratio reaches it."""
-        return ratio >= self.value if self.least else ratio <= self.value
-
-    def __str__(self) -> str:
-        return f"{'≥' if self.least else '≤'} {self.value:.3g}"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """What one program reaches in one piece of work: one value a round."""
-
-    case: str
-    who: str
-    measure: str
-    unit: str
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Ours over that of another, one value a round."""
-
-    case: str
-    against: str
-    measure: str
-    values: tuple[float, ...]
-    bar: Bar | None = None
-
-    @property
-    def median(self) -> float:
-        """What is judged."""
-        return statistics.median(self.values)
-
-    @property
-    def holds(self) -> bool:
-        """Whether it reaches its bar, if it has one."""
-        return self.bar is None or self.bar.holds(self.median)
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A figure that there is none of, and why. Where ``barred``, a bar can't be judged for want of it."""
-
-    case: str
-    who: str
-    why: str
-    barred: bool = False
-
-
-@dataclass
-class Results:
-    """All that a task has measured.
-
-    Attributes:
-        notes: what a reader should know of a case, e.g. how many tokens are the same.
-        versions: of each program and of what it stands on.
-    """
-
-    figures: list[Figure] = field(default_factory=list)
-    ratios: list[Ratio] = field(default_factory=list)
-    absent: list[Absent] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    versions: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    @property
-    def short(self) -> list[str]:
-        """What is under its bar, or can't be judged."""
-        missed = [f"{ratio.case}, {ratio.measure} against {ratio.against}" for ratio in self.ratios if not ratio.holds]
-        return missed + [f"{gone.case} against {gone.who}: {gone.why}" for gone in self.absent if gone.barred]
 
 
 @dataclass(frozen=True)
@@ -247,6 +157,7 @@ class Sitting:
         """Warm up, let all take their turns, keep figures and ratios; a peer that dies is absent from then on."""
         case = ", ".join(filter(None, (field.name, work.name)))
         racing = dict(field.workers)
+        neighbours = Neighbours([*self.machine.pids, *(worker.pid for worker in racing.values())])
         taken: Taken = {who: [] for who in racing}
         for number in range(self.options.rounds + 1):
             self.options.see(f"{case}: {f'round {number} of {self.options.rounds}' if number else 'warming up'}")
@@ -260,6 +171,10 @@ class Sitting:
                     barred = any(peer == who.partition(" ")[0] for peer, _ in work.bars)
                     self.results.absent.append(Absent(case, who, str(error), barred))
                     del racing[who], taken[who]
+        share = neighbours.share()
+        if share is not None and share > DISTURBED:
+            note = f"{case}: other processes took {share:.0%} of the machine meanwhile; measure again when it is free"
+            self.results.notes.append(note)
         warm = {who: answers.pop(0) for who, answers in taken.items()}
         for who, first in warm.items():
             if work.same is not None and who != OURS:
@@ -298,16 +213,6 @@ def check_bits(case: str, who: str, ours: int | None, theirs: int | None) -> Non
             value=f"ours has {ours}, {who} has {theirs}",
             remedy="Choose a format that both have.",
         )
-
-
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, ...]:
-    """Ours over theirs, round by round."""
-    return tuple(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def spread(values: Sequence[float]) -> str:
-    """Median (lowest–highest), in three digits."""
-    return f"{statistics.median(values):.3g} ({min(values):.3g}–{max(values):.3g})"
 
 
 def _value(answer: Mapping[str, Any], measure: str, *, rate: bool) -> float:

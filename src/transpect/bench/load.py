@@ -13,7 +13,8 @@ from typing import Any, Final
 from transpect.bench.decode import same
 from transpect.bench.files import directory_of, gguf_of
 from transpect.bench.formats import FORMATS, Format
-from transpect.bench.harness import Bar, Options, Sitting, Work
+from transpect.bench.harness import Options, Sitting, Work
+from transpect.bench.results import Bar
 from transpect.bench.worker import OURS
 
 __all__ = ["TASK", "Loading", "measure"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from transpect.base.devices import allowed_cores
-from transpect.bench.worker import SCRIPTS, PeerError, Worker
+from transpect.bench.worker import SCRIPTS, PeerError, Worker, ticks
 
-__all__ = ["Machine"]
+__all__ = ["Machine", "Neighbours"]
 
 DTYPES = ("float32", "bfloat16", "int8")
 LIMITS = "limits"
@@ -57,6 +59,11 @@ class Machine:
         if self._worker is not None:
             self._worker.close()
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the process that measures, while there is one."""
+        return [] if self._worker is None else [self._worker.pid]
+
     def facts(self) -> dict[str, Any]:
         """What a report says of the machine."""
         return {
@@ -69,6 +76,41 @@ class Machine:
             "read GB/s": {"median": median(self.reads), "lowest": min(self.reads), "highest": max(self.reads)},
             "gemm G/s": self.gemm,
         }
+
+
+class Neighbours:
+    """How much of the machine other processes than those that are measured take, from its making on.
+
+    Args:
+        own: ids of processes that are measured.
+    """
+
+    def __init__(self, own: Iterable[int]) -> None:
+        self._own = tuple(own)
+        self._before = self._look()
+
+    def share(self) -> float | None:
+        """0 … 1 of all cores; None where the system doesn't say, or too little time has gone by."""
+        now, before = self._look(), self._before
+        if now is None or before is None or now[0] - before[0] < LEAST_TICKS:
+            return None
+        everything, busy, own = (a - b for a, b in zip(now, before, strict=True))
+        return max(0.0, busy - own) / everything
+
+    def _look(self) -> tuple[int, int, int] | None:
+        """Ticks of all cores, those that were busy, those that the processes used."""
+        try:
+            cores = [
+                int(word) for word in Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
+            ]
+        except OSError:
+            return None
+        used = [ticks(pid) or 0 for pid in (os.getpid(), *self._own)]
+        return sum(cores), sum(cores) - cores[3] - cores[4], sum(used)
+
+
+LEAST_TICKS = 20
+"""Of all cores, under which a share means nothing."""
 
 
 def products_of() -> str:

@@ -38,9 +38,10 @@ class Peer:
 
 
 PEERS: Final[Mapping[str, Peer]] = {
-    # from source, so that its compiler sees this very CPU
+    # from source, so that its compiler sees this very CPU, and not as it was compiled before for another
     "llama.cpp": Peer(
-        ("--no-binary", "llama-cpp-python", "llama-cpp-python>=0.3.16"), {"CMAKE_ARGS": "-DGGML_NATIVE=ON"}
+        ("--no-cache-dir", "--no-binary", "llama-cpp-python", "llama-cpp-python>=0.3.16"),
+        {"CMAKE_ARGS": "-DGGML_NATIVE=ON"},
     ),
     "ctranslate2": Peer(("ctranslate2>=4.6",)),
     "transformers": Peer(module="transformers"),

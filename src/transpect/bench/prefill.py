@@ -9,7 +9,8 @@ from transpect.bench.decode import TASK as SCRIPTS
 from transpect.bench.decode import loads_of, same
 from transpect.bench.files import directory_of
 from transpect.bench.formats import FORMATS
-from transpect.bench.harness import Bar, Options, Sitting, Work
+from transpect.bench.harness import Options, Sitting, Work
+from transpect.bench.results import Bar
 from transpect.text import load_tokenizer
 
 __all__ = ["SCRIPTS", "TASK", "Prefilling", "measure"]

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from transpect.bench.harness import Absent, Bar, Figure, Ratio, Results, Sitting, spread
+from transpect.bench.harness import Sitting
+from transpect.bench.results import Absent, Bar, Figure, Ratio, Results, spread
 
 __all__ = ["about", "as_data", "markdown", "results_of", "summary", "write"]
 

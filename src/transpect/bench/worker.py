@@ -18,7 +18,7 @@ from typing import Any, Final
 import transpect
 from transpect.base.errors import TranspectError
 
-__all__ = ["OURS", "PeerError", "Worker", "script_of"]
+__all__ = ["OURS", "PeerError", "Worker", "script_of", "ticks"]
 
 OURS: Final = "ours"
 SCRIPTS: Final = Path(__file__).parent / "workers"
@@ -67,6 +67,11 @@ class Worker:
             )
         except OSError as error:
             raise PeerError(f"{who}: its interpreter can't be started: {error.strerror}", value=str(python)) from error
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def load(self, **options: Any) -> None:
         """Let it open what ``options`` say."""
@@ -122,10 +127,10 @@ class Worker:
 
     def _rest(self) -> None:
         """Wait until it uses no more time of the processor: threads of some libraries wait for work busily at first."""
-        used, end = _ticks(self._process.pid), time.monotonic() + PATIENCE
+        used, end = ticks(self._process.pid), time.monotonic() + PATIENCE
         while used is not None:
             time.sleep(PAUSE)
-            now = _ticks(self._process.pid)
+            now = ticks(self._process.pid)
             if now is None or now == used:
                 return
             if time.monotonic() > end:
@@ -133,7 +138,7 @@ class Worker:
             used = now
 
 
-def _ticks(pid: int) -> int | None:
+def ticks(pid: int) -> int | None:
     """Time of the processor that a process has used, in the system's ticks; None where the system doesn't say."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
