@@ -9,7 +9,7 @@ from transpect.bench import harness
 from transpect.bench.harness import Options, Sitting
 
 SCRIPT = """
-import os, sys
+import os, sys, threading
 def load(options):
     print("loading")  # a library that talks must not disturb the answers
     if options.get("fails"):
@@ -21,6 +21,8 @@ def load(options):
             sys.stderr.write("out of memory\\n")
             sys.stderr.flush()
             os._exit(3)
+        if options.get("spins"):
+            threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
         count = options.get("count", asked["tokens"])
         return {"count": {"steps": count}, "seconds": {"steps": options["seconds"]}, "ids": [[1, 2]],
                 "sizes": {"peak": options.get("peak", 1)}, "pid": os.getpid(), "threads": os.environ["OMP_NUM_THREADS"],

@@ -3,6 +3,7 @@
 import json
 import runpy
 import statistics
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transpect.base.errors import ConfigError
+from transpect.bench import worker as worker_module
 from transpect.bench.harness import Work, check_bits
 from transpect.bench.machine import Neighbours
 from transpect.bench.report import as_data, markdown, results_of, summary
@@ -47,6 +49,15 @@ def test_a_worker_says_what_is_wrong(script: Path, tmp_path: Path) -> None:
                 worker.run(tokens=1)
     with pytest.raises(PeerError, match="can't be started"):
         Worker("fake", script, tmp_path / "nowhere", threads=1)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="time of the processor is read from /proc")
+def test_a_program_that_waits_busily_is_found_out(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "PATIENCE", 0.3)
+    with Worker("fake", script, threads=1) as worker:
+        worker.load(seconds=1.0, spins=True)
+        with pytest.raises(PeerError, match="keeps the processor busy while it waits"):
+            worker.run(tokens=1)
 
 
 def test_each_takes_a_turn_a_round_and_a_ratio_is_ours_over_theirs(sitting) -> None:

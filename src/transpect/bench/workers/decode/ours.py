@@ -47,8 +47,8 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
 
 
 def bits_of(model: Any) -> int:
-    """Of a number of the weights of its linear layers."""
-    from torch import nn
-
-    widest = max((child for child in model.modules() if isinstance(child, nn.Linear)), key=lambda x: x.weight.numel())
-    return 8 * int(widest.weight.element_size())
+    """Of a weight of its largest linear layer, scales left out."""
+    linear = [child for child in model.modules() if hasattr(child, "in_features") and hasattr(child, "out_features")]
+    largest = max(linear, key=lambda child: child.in_features * child.out_features)
+    stored = getattr(largest, "format", None)
+    return 8 * int(largest.weight.element_size()) if stored is None else int(stored.bits(largest.in_features))

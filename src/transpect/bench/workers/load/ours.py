@@ -25,5 +25,5 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
 
     return {
         "versions": {"transpect": transpect.__version__, "torch": torch.__version__},
-        "bits": options["bits"],
+        "bits": options["bits"],  # of what `open` asks for
     }, run
