@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from transpect.base.errors import ConfigError
-from transpect.bench import peers
+from transpect.bench import peers, prefill
 from transpect.bench.decode import bars, same
 from transpect.bench.formats import FORMATS, known_formats
 from transpect.bench.peers import PEERS, check_peers, interpreter, named
@@ -70,6 +70,8 @@ def test_bars_are_those_of_equal_bits() -> None:
         alone = bars(form, 1)
         assert alone["llama.cpp", "steps"].value == (1.0 if form.bits >= 16 else 1.4), name
         assert (("transformers", "steps") in alone) == bool(form.transformers)
+        assert prefill.bars(form)["llama.cpp", "prompt"].value == 1.3
+        assert (("transformers", "prompt") in prefill.bars(form)) == (name == "bfloat16")
     assert known_formats(("float32",)) == ("float32",)
 
 

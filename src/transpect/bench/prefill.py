@@ -8,7 +8,7 @@ from typing import Final
 from transpect.bench.decode import TASK as SCRIPTS
 from transpect.bench.decode import loads_of, same
 from transpect.bench.files import directory_of
-from transpect.bench.formats import FORMATS
+from transpect.bench.formats import FORMATS, Format
 from transpect.bench.harness import Options, Sitting, Work
 from transpect.bench.results import Bar
 from transpect.text import load_tokenizer
@@ -49,14 +49,23 @@ def measure(options: Options, what: Prefilling) -> Sitting:
         ids: list[int] = load_tokenizer(directory_of(what.model)).encode(PASSAGE)
         prompt = (ids * (what.tokens // len(ids) + 1))[: what.tokens]
         for name in what.formats:
-            barred = {"llama.cpp"} | ({"transformers"} if FORMATS[name].transformers else set())
+            limits = bars(FORMATS[name])
+            barred = {peer for peer, _ in limits}
             loads = loads_of(what.model, name, sitting, barred, {"batch": 1, "capacity": what.tokens + 1})
             with sitting.field(SCRIPTS, name, loads, barred) as field:
                 sitting.race(
-                    field, Work(f"{what.tokens:,} tokens", {"prompts": [prompt], "new": 1}, UNITS, bars=BARS, same=same)
+                    field,
+                    Work(f"{what.tokens:,} tokens", {"prompts": [prompt], "new": 1}, UNITS, bars=limits, same=same),
                 )
     return sitting
 
 
 UNITS: Final = {"prompt": "tokens/s"}
-BARS: Final = {("llama.cpp", "prompt"): Bar(1.3), ("transformers", "prompt"): Bar(1.2)}
+
+
+def bars(form: Format) -> dict[tuple[str, str], Bar]:
+    """(peer, measure) → what the ratio must be."""
+    found = {("llama.cpp", "prompt"): Bar(1.3)}
+    if form.transformers == "bfloat16":
+        found["transformers", "prompt"] = Bar(1.2)
+    return found
