@@ -32,9 +32,11 @@ from transpect.interop.mapped import write_weights
 from transpect.interop.names import locate
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
 from transpect.interop.places import CERTIFICATE
+from transpect.interop.quantising import quantising
 from transpect.interop.sentence import MODULES, read_pooled, sayable, without_heads, write_head
 from transpect.interop.sources import CONFIG, GENERATION, Source, open_source
 from transpect.interop.tensors import Table, identity, link, pack_state
+from transpect.quant import Format, Plan
 
 __all__ = [
     "checkpoint_directory",
@@ -145,6 +147,7 @@ def load_model(
     dtype: str | torch.dtype | None = None,
     kernel: Kernel | str | Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
+    quant: str | Format | Plan | None = None,
 ) -> Transformer:
     """The model of a checkpoint, in evaluation mode.
 
@@ -159,10 +162,13 @@ def load_model(
         kernel: how softmax attention is computed (a kernel, its name, or its name as
             ``kind`` and its options); None is the default.
         allow_pickle: read ``pytorch_model.bin`` where there are no safetensors.
+        quant: a weight format for the linear layers, or its name (see `transpect.quant.format_named`), or a plan: each
+            tensor is rounded as it is read. ``keep`` leaves the blocks of a GGUF file as they are, in the mapped file
+            where their rows are in order; what has none that we compute with is restored.
 
     Raises:
         CheckpointError: missing, unexpected or mis-shaped tensors (named), damaged files.
-        ConfigError: a configuration that can't be built.
+        ConfigError: a configuration that can't be built, or no such format.
     """
     source = open_source(locate(path, allow_pickle=allow_pickle), allow_pickle=allow_pickle)
     weights = source.weights()
@@ -181,9 +187,12 @@ def load_model(
         file=source.file.parent if source.file.name == CONFIG else source.file,
         dtype=resolve_dtype(dtype) if isinstance(dtype, str) else dtype,
         device=resolve_device(device) if isinstance(device, str) else device,
+        quantising=(putting := quantising(model, quant)),
     )
+    if putting is not None:
+        state |= putting.stored()
     model.load_state_dict(state, assign=True)
-    return model.eval()
+    return model.eval() if putting is None else model.eval().to(device)
 
 
 def load_config(path: str | Path, *, allow_pickle: bool = False) -> ModelConfig:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
+from transpect.interop.quantising import Quantising
 from transpect.interop.tensors import Alias, Link, Shapes, Table, matcher
 from transpect.interop.weights import Buffer, Weights
 
@@ -27,11 +28,13 @@ def load_state(
     file: Path,
     dtype: torch.dtype | None,
     device: torch.device,
+    quantising: Quantising | None = None,
 ) -> dict[str, Tensor]:
     """Our tensors from theirs. What can stay a view of the mapped file does; all else is copied once, one by one.
 
     Args:
         dtype: of the result; None is as stored (the widest one, where they differ).
+        quantising: puts weights into formats as they come, which are then not in the result.
 
     Raises:
         CheckpointError: tensors are missing, unexpected, mis-shaped or not floating; names up to ten of each.
@@ -55,8 +58,15 @@ def load_state(
         if item.theirs not in here:  # `Table.zeros`
             state |= {name: torch.zeros(shapes[name], dtype=dtype, device=device) for name in item.ours}
             continue
-        parts = _read(weights, here[item.theirs], item, [shapes[name] for name in item.ours], dtype, device, buffer)
-        state |= zip(item.ours, parts, strict=True)
+        wanted = [shapes[name] for name in item.ours]
+        if quantising is not None and quantising.keeps(item, here[item.theirs], weights, wanted):
+            continue
+        parts = _read(weights, here[item.theirs], item, wanted, dtype, device, buffer)
+        for name, part in zip(item.ours, parts, strict=True):
+            if quantising is None or not quantising.takes(name, part):
+                state[name] = part
+    if quantising is not None:
+        quantising.cast(dtype)
     return state
 
 

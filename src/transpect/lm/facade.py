@@ -13,6 +13,7 @@ from transpect.interop.labels import read_labels
 from transpect.lm.chatting import Chatting
 from transpect.lm.reading import Reading
 from transpect.lm.scoring import Scoring
+from transpect.quant import Format, Plan
 from transpect.text import load_tokenizer
 
 
@@ -23,6 +24,7 @@ def load(
     kernel: Kernel | str | Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     runtime: str = "auto",
+    quant: str | Format | Plan | None = None,
 ) -> LanguageModel:
     """Open a model by its name: a Hugging Face directory, a run directory (its best checkpoint), a GGUF file,
     ``pip:NAME``, ``hf:OWNER/NAME``, ``ms:OWNER/NAME``.
@@ -36,6 +38,8 @@ def load(
         allow_pickle: read pickled weights where there are no others; nothing in them runs.
         runtime: what computes the steps after a prompt: ``torch``, ``program`` (a decode program, on a CPU, see
             `transpect.runtime`), or ``auto``, which takes a program where there is one for a model that is not small.
+        quant: a weight format for the linear layers, e.g. ``int8``, or ``keep`` for the blocks of a GGUF file (see
+            `transpect.interop.load_model`); None leaves the weights in full.
 
     Raises:
         CheckpointError: no checkpoint there, or a damaged one.
@@ -44,7 +48,7 @@ def load(
     """
     place = interop.locate(path, allow_pickle=allow_pickle)
     model = interop.load_model(
-        place, device=resolve_device(device), dtype=dtype, kernel=kernel, allow_pickle=allow_pickle
+        place, device=resolve_device(device), dtype=dtype, kernel=kernel, allow_pickle=allow_pickle, quant=quant
     )
     return LanguageModel(
         model,

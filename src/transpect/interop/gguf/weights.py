@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,13 @@ from transpect.base.errors import CheckpointError
 from transpect.base.gguf import Gguf, TensorInfo
 from transpect.interop.gguf.table import PLAIN, Architecture, Layout
 from transpect.interop.weights import Weights
+from transpect.quant.formats import GgufKind
 
-__all__ = ["GgufWeights", "numbers"]
+__all__ = ["BLOCKS", "GgufWeights", "numbers"]
 
 _AS_STORED = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16, 28: torch.float64}
 _PART = 2**20  # numbers at a time: 4 MiB of float32
+BLOCKS: Final[dict[int, GgufKind]] = {2: "Q4_0", 3: "Q4_1", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K"}
 _ANY_INTEGER = (24, 25, 26, 27)
 
 
@@ -63,6 +65,23 @@ class GgufWeights(Weights):
         if held.layout == PLAIN and held.info.kind in _AS_STORED and held.info.nbytes:
             return _mapped(self._path, held.info)
         return self.copy(name, self.dtypes[name], torch.device("cpu"))
+
+    def blocks(self, name: str) -> tuple[GgufKind, Tensor] | None:
+        """A matrix as it is stored: its kind and its rows as bytes [N, bytes of a row], in the order of Hugging Face.
+
+        A view of the mapped file, or a copy where rows change their order; None for what has no blocks of these kinds,
+        or whose numbers are not those of the file.
+        """
+        held = self._held[name]
+        kind = BLOCKS.get(held.info.kind)
+        if kind is None or len(held.info.shape) != 2 or not held.info.nbytes:
+            return None
+        if held.layout.transposed or held.layout.shift:
+            return None
+        n_rows = held.info.shape[0]
+        raw = np.memmap(self._path, dtype=np.uint8, mode="c", offset=held.info.offset, shape=(held.info.nbytes,))
+        rows = torch.from_numpy(raw).view(n_rows, -1)
+        return kind, rows[torch.from_numpy(held.layout.order(n_rows, held.heads))] if held.heads else rows
 
     def passing(self, name: str, rows: slice = slice(None)) -> Tensor:
         held = self._held[name]
