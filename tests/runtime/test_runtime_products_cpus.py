@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,18 +10,18 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from llvmlite import ir
-from numba import njit, types
+from numba import njit
 
 from transpect.base.errors import ConfigError
 from transpect.runtime.compiling import CPU
 from transpect.runtime.products import Digits, Int8Rows, pair, quantise
-from transpect.runtime.products import blocks as of_blocks
-from transpect.runtime.products import digits as of_digits
+from transpect.runtime.products.blocks import emit_blocks
 from transpect.runtime.products.codes import CODES
 from transpect.runtime.products.cpu import LINES, Line, line
+from transpect.runtime.products.digits import emit_digits
+from transpect.runtime.products.kernel import ARGUMENTS
 from transpect.runtime.products.pairs import pairs_of
 
-KINDS = {types.int64: ir.IntType(64), types.int32: ir.IntType(32), types.float32: ir.FloatType()}
 DOT = {"avx512": "vpdpbusd", "avxvnni": "vpdpbusd", "avx2": "vpmaddwd", "i8mm": "usdot", "dotprod": "sdot"}
 WITH_VECTORS = [each for each in LINES if each.width]
 
@@ -32,11 +32,11 @@ def targets() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def assembled(emit: Callable[..., None], line: Line, rows: int, kinds: Sequence[Any]) -> str:
+def assembled(emit: Callable[..., None], line: Line, rows: int) -> str:
     """What a function is on such a machine."""
     module = ir.Module()
     module.triple = f"{line.triple}-unknown-linux-gnu"
-    kind = ir.FunctionType(ir.VoidType(), [KINDS[each] for each in kinds])
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * ARGUMENTS)
     function = ir.Function(module, kind, "product")
     builder = ir.IRBuilder(function.append_basic_block())
     emit(builder, line, rows, function.args)
@@ -51,10 +51,9 @@ def assembled(emit: Callable[..., None], line: Line, rows: int, kinds: Sequence[
 
 @pytest.mark.parametrize("line", WITH_VECTORS, ids=lambda each: each.name)
 def test_every_line_is_assembled(line: Line) -> None:
-    texts: dict[Any, str] = {rows: assembled(of_digits.emit_digits, line, rows, of_digits.ARGUMENTS) for rows in (1, 4)}
+    texts: dict[Any, str] = {rows: assembled(emit_digits, line, rows) for rows in (1, 4)}
     for kind, code in CODES.items():
-        emit = partial(of_blocks.emit_blocks, code)
-        texts[kind] = assembled(emit, line, 1, [types.int64] * of_blocks.ARGUMENTS)
+        texts[kind] = assembled(partial(emit_blocks, code), line, 1)
     for name, text in texts.items():
         assert DOT[line.name] in text, name
         assert "extendhf" not in text, name  # a float16 is widened by an instruction, not by a library

@@ -12,32 +12,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from numba import types
-
 from transpect.runtime.products import emit
 from transpect.runtime.products.codes import TOGETHER, Code, Read
 from transpect.runtime.products.cpu import Line
 from transpect.runtime.products.emit import FLOAT, I8, I32, I64, vector
 from transpect.runtime.products.formats import BLOCK
-from transpect.runtime.products.kernel import ARRAYS, kernel_of
+from transpect.runtime.products.kernel import ARRAYS
 
-ARGUMENTS = 2 * ARRAYS + 7
-"""Of `emit_blocks`."""
 AHEAD = 1024
 """How many bytes ahead weights are asked for where several rows keep the loop busy."""
 
 
-def blocks(code: Code, line: Line, rows: int) -> Any:
-    """Two rows of weights with 1 or 4 rows of blocks: what compiled code calls with the arguments of `emit_blocks`."""
-    return kernel_of(partial(emit_blocks, code), line, rows, [types.int64] * ARGUMENTS)
-
-
 def emit_blocks(code: Code, builder: Any, line: Line, rows: int, args: Any) -> None:
-    """out[:R] ← w · x, second[:R] ← v · x, where R is ``rows``.
-
-    Arguments: the addresses of w and of v in each of the format's arrays, of the integers of the first row, their
-    scales and sums, how many bytes there are from one row of integers to the next, the count of blocks, out, second.
-    """
+    """out[:R] ← w · x, second[:R] ← v · x, where R is ``rows``: see `kernel_of`; lengths are counts of blocks."""
     weights = args[:ARRAYS], args[ARRAYS : 2 * ARRAYS]
     value, scale, total, stride, count, out, second = args[2 * ARRAYS :]
     of_scales = builder.lshr(stride, I64(3))  # a float32 for each 32 bytes

@@ -10,31 +10,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
 from transpect.runtime.products import emit
 from transpect.runtime.products.cpu import Line
 from transpect.runtime.products.emit import DOUBLE, FLOAT, I8, I32, I64, vector
-from transpect.runtime.products.kernel import kernel_of
 
-ARGUMENTS = (*[types.int64] * 7, *[types.float32] * 2, *[types.int32] * 2, *[types.int64] * 2)
-"""Of `emit_digits`."""
 AHEAD = 1024
 """How many bytes ahead weights are asked for where several rows keep the loop busy."""
 
 
-def digits(line: Line, rows: int) -> Any:
-    """Two rows of weights with 1 or 4 rows of digits: what compiled code calls with the arguments of `emit_digits`."""
-    return kernel_of(emit_digits, line, rows, ARGUMENTS)
-
-
 def emit_digits(builder: Any, line: Line, rows: int, args: Any) -> None:
-    """out[:R] ← w · x, second[:R] ← v · x, where R is ``rows``.
-
-    Arguments: the addresses of w, v, and of the first row's high and low digits, how many bytes there are from one row
-    of digits to the next, D, the address of the rows' scales, the scales of w and v, their totals, out, second.
-    """
-    w, v, high, low, stride, width, scale, w_scale, v_scale, w_total, v_total, out, second = args
+    """out[:R] ← w · x, second[:R] ← v · x, where R is ``rows``: see `kernel_of`."""
+    w, w_scale, w_total, v, v_scale, v_total, high, low, scale, stride, width, out, second = args
     step = line.width
     weights = [w, v]
     inputs = [builder.add(base, builder.mul(stride, I64(r))) for base in (high, low) for r in range(rows)]
@@ -68,11 +54,11 @@ def emit_digits(builder: Any, line: Line, rows: int, args: Any) -> None:
     wide = vector(DOUBLE, 2 * rows)
     both = emit.sums(builder, totals)
     of_high, of_low = (builder.sitofp(part, wide) for part in emit.halves(builder, both))
-    offset = emit.repeated(builder, emit.gathered(builder, [w_total, v_total]), rows)
+    offset = emit.repeated(builder, _both(builder, I32, w_total, v_total), rows)
     offset = emit.times(builder, builder.sitofp(offset, wide), emit.ones(DOUBLE, 2 * rows, 32768.0))
     exact = emit.plus(builder, emit.times(builder, of_high, emit.ones(DOUBLE, 2 * rows, 256.0)), of_low)
     exact = emit.minus(builder, exact, offset)
-    of_weight = emit.repeated(builder, emit.gathered(builder, [w_scale, v_scale]), rows)
+    of_weight = emit.repeated(builder, _both(builder, FLOAT, w_scale, v_scale), rows)
     of_x = emit.load(builder, vector(FLOAT, rows), scale)
     factor = emit.times(
         builder,
@@ -82,3 +68,7 @@ def emit_digits(builder: Any, line: Line, rows: int, args: Any) -> None:
     results = builder.fptrunc(emit.times(builder, exact, factor), vector(FLOAT, 2 * rows))
     for place, part in zip((out, second), emit.halves(builder, results), strict=True):
         emit.store(builder, part, place)
+
+
+def _both(builder: Any, kind: Any, *places: Any) -> Any:
+    return emit.gathered(builder, [emit.load(builder, kind, place) for place in places])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils as _untyped
 from numba.extending import overload as _untyped_overload
@@ -17,25 +18,39 @@ _cgutils: Any = _untyped
 _UniTuple: Any = types.UniTuple
 _overload: Any = _untyped_overload
 ARRAYS = 3
-"""How many arrays a format of blocks has at most."""
+"""How many arrays a format of weights or of activations has at most."""
+ARGUMENTS = 3 * ARRAYS + 4
+"""Of the functions that `kernel_of` makes."""
 Emit = Callable[[Any, Line, int, Sequence[Any]], None]
 
 
-def kernel_of(emit: Emit, line: Line, rows: int, kinds: Sequence[Any]) -> Any:
-    """A function of numbers that returns nothing: ``emit`` says what it does."""
+def kernel_of(name: str, emit: Emit, line: Line, rows: int) -> Any:
+    """A function of a tuple of `ARGUMENTS` integers that returns nothing; ``emit`` says what it does.
+
+    The integers are the addresses of two rows of weights in each of the format's arrays, those of the first row of
+    activations, how many bytes there are from one of these to the next, how long rows are, and where the results of
+    both rows of weights go. In a module it is there once, by its name, however often it is called.
+    """
+    of = ir.FunctionType(ir.VoidType(), [I64] * ARGUMENTS)
+    name = f"transpect.{name}.{line.name}.{rows}"
+
+    def written(module: Any) -> Any:
+        if name in module.globals:
+            return module.globals[name]
+        function = ir.Function(module, of, name)
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        builder = ir.IRBuilder(function.append_basic_block())
+        emit(builder, line, rows, function.args)
+        builder.ret_void()
+        return function
 
     def kernel(context: Any, arguments: Any) -> Any:
         def body(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            numbers = [
-                context.cast(builder, value, given, wanted)
-                for value, given, wanted in zip(
-                    _cgutils.unpack_tuple(builder, args[0]), signature.args[0], kinds, strict=True
-                )
-            ]
-            emit(builder, line, rows, numbers)
+            builder.call(written(builder.module), _cgutils.unpack_tuple(builder, args[0]))
             return context.get_dummy_value()
 
-        return types.void(arguments), body
+        return types.void(_UniTuple(types.int64, ARGUMENTS)), body
 
     return intrinsic(kernel)
 
@@ -56,15 +71,29 @@ def _address(context: Any, array: Any, row: Any) -> Any:
 
 
 def _addresses(context: Any, arrays: Any, row: Any) -> Any:
-    """Of a row of each array of a tuple; 0 for what there are fewer than `ARRAYS`."""
+    """Of a row of each array in a tuple; 0 for what there are fewer than `ARRAYS`.
+
+    Taken out one by one, arrays would be counted as used, which is longer than many a product.
+    """
     result = _UniTuple(types.int64, ARRAYS)
 
     def body(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = _cgutils.unpack_tuple(builder, args[0])
-        places = [_place(context, builder, *each, args[1]) for each in zip(arrays.types, values, strict=True)]
+        items = zip(arrays.types, _cgutils.unpack_tuple(builder, args[0]), strict=True)
+        places = [_place(context, builder, *item, args[1]) for item in items if isinstance(item[0], types.Array)]
         return context.make_tuple(builder, result, [*places, *[I64(0)] * (ARRAYS - len(places))])
 
     return result(arrays, types.int64), body
+
+
+def _width(context: Any, arrays: Any) -> Any:
+    """How long the rows of a tuple's first array are."""
+
+    def body(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _cgutils.unpack_tuple(builder, args[0])[0]
+        own = context.make_array(arrays.types[0])(context, builder, first)
+        return _cgutils.unpack_tuple(builder, own.shape)[1]
+
+    return types.int64(arrays), body
 
 
 def _float_of_half(context: Any, bits: Any) -> Any:
@@ -79,14 +108,16 @@ def _float_of_half(context: Any, bits: Any) -> Any:
 float_of_half: Any = intrinsic(_float_of_half)
 address: Any = intrinsic(_address)
 addresses: Any = intrinsic(_addresses)
+width: Any = intrinsic(_width)
 
 
 def chosen_by_types(function: Callable[..., Any], choice: Callable[..., Any]) -> None:
     """Let ``choice``, from the types of the arguments, say which function of these arguments ``function`` is.
 
-    It is compiled as `compiling.compiled` compiles; a choice of None is a type that there is nothing for.
+    A choice of None is a type that there is nothing for. It becomes part of what calls it: an array is five words, and
+    to pass tuples of them on takes longer than many a product.
     """
-    _overload(function, jit_options=OPTIONS, strict=False)(choice)
+    _overload(function, jit_options={**OPTIONS, "forceinline": True}, strict=False)(choice)
 
 
 def class_of(kind: Any) -> type | None:
