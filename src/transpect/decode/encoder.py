@@ -24,6 +24,7 @@ from transpect.core import (
     Transformer,
 )
 from transpect.decode.batching import check_vocabulary, evaluating
+from transpect.decode.grouping import groups, tokens_of_a_pass
 
 __all__ = ["Text", "at_masks", "classes", "pooled", "token_classes"]
 
@@ -115,7 +116,11 @@ def at_masks(model: Transformer, ids: Sequence[int], mask_id: int | None) -> Ten
 def _read(
     model: Transformer, texts: Sequence[Text], batch_size: int, start: Callable[[], int] | None = None
 ) -> Iterator[tuple[list[int], Tensor, list[int]]]:
-    """Which texts were read, what the head says of them, and how long they are; texts of about one length together."""
+    """Which texts were read, what the head says of them, and how long they are.
+
+    Of the texts in their order of length ``batch_size`` are taken at a time, and read in as many passes as `groups`
+    finds to be the quickest.
+    """
     if batch_size < 1:
         raise GenerationError("batch_size must be at least 1", value=batch_size)
     for ids, _ in texts:
@@ -123,18 +128,23 @@ def _read(
             raise GenerationError("a text must have at least one token to be read", value="an empty text")
         _fit(model, ids)
         check_vocabulary("text", ids, model.config.vocab_size)
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i][0]))
+    lengths = [len(ids) for ids, _ in texts]
+    order = sorted(range(len(texts)), key=lengths.__getitem__)
+    modules, a_pass = list(model.modules()), tokens_of_a_pass(model)
     for begin in range(0, len(order), batch_size):
-        chosen = order[begin : begin + batch_size]
-        with evaluating(list(model.modules())):
-            said = _said(model, [texts[i] for i in chosen], start)
-        yield chosen, said, [len(texts[i][0]) for i in chosen]
+        batch = order[begin : begin + batch_size]
+        for group in groups([lengths[i] for i in batch], a_pass):
+            chosen = [batch[place] for place in group]
+            with evaluating(modules):
+                said = _said(model, [texts[i] for i in chosen], start)
+            yield chosen, said, [lengths[i] for i in chosen]
 
 
 def _said(model: Transformer, texts: Sequence[Text], start: Callable[[], int] | None) -> Tensor:
-    """What the head says of a batch, which is padded on the right."""
+    """What the head says of a batch, which is padded on the right where texts differ in length."""
     device = model.token.weight.device
-    longest = max(len(ids) for ids, _ in texts)
+    lengths = [len(ids) for ids, _ in texts]
+    longest = max(lengths)
     ids = torch.zeros(len(texts), longest, dtype=torch.long)  # [B, T]
     types = torch.zeros(len(texts), longest, dtype=torch.long)
     real = torch.zeros(len(texts), longest, dtype=torch.bool)
@@ -142,7 +152,9 @@ def _said(model: Transformer, texts: Sequence[Text], start: Callable[[], int] | 
         ids[row, : len(own)] = torch.tensor(own)
         types[row, : len(segments)] = torch.tensor(segments, dtype=torch.long)
         real[row, : len(own)] = True
-    ids, tags = ids.to(device), Tags.padded(real.to(device))
+    ids = ids.to(device)
+    # without padding no mask is needed
+    tags = Tags.dense(*ids.shape, device=device) if min(lengths) == longest else Tags.padded(real.to(device))
     source = NO_SOURCE
     if model.config.kind == "encoder-decoder":
         assert start is not None
