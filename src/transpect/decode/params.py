@@ -186,13 +186,12 @@ class GenerationParams(FilterParams):
         named = {*OPTIONS, *LANGUAGES}
         own = {_ALIASES.get(name, name): value for name, value in changes.items() if name not in named}
         known = [f.name for f in fields(self)]
-        for name in own:
-            near = did_you_mean(_ELSEWHERE.get(name, name), [*known, *named])
-            _check(
-                name in known,
-                f"there is no generation parameter {name!r}",
-                None,
-                f"{near} Known: {', '.join([*known, *sorted(named)])}.".strip(),
+        unknown = next((name for name in own if name not in known), None)
+        if unknown is not None:
+            near = did_you_mean(_ELSEWHERE.get(unknown, unknown), [*known, *named])
+            raise GenerationError(
+                f"there is no generation parameter {unknown!r}",
+                remedy=f"{near} Known: {', '.join([*known, *sorted(named)])}.".strip(),
             )
         options = {name: value for name, value in changes.items() if name in OPTIONS}
         languages = {name: value for name, value in changes.items() if name in LANGUAGES or name == "constraint"}

@@ -22,12 +22,12 @@ from transpect.core.feedforward import ACTIVATIONS, GluModule, MlpModule
 from transpect.core.heads import CausalLMHead, Projection, SoftCap
 from transpect.core.kernels import Exact
 from transpect.core.norms import OffsetRMSNorm
-from transpect.core.positions import PositionModule, Relation
+from transpect.core.positions import Relation
 from transpect.core.summaries import NoSummaries
 from transpect.runtime import kernels
 from transpect.runtime.machine import Calls, Kernel
 from transpect.runtime.numeric import ACTIVATIONS as KINDS
-from transpect.runtime.tables import Turns, distance_bias, reach, turns
+from transpect.runtime.tables import Turns, added_positions, distance_bias, reach, turns
 from transpect.runtime.weights import NO_BIAS, bound, refused, small, stored
 
 Array = Any
@@ -108,11 +108,14 @@ class Builder:
         self.source_keys: dict[int, Array] = {}
         self.source_values: dict[int, Array] = {}
         self.source_last = np.zeros(room.sequences, np.int64)
-        self.looks_up = type(token) is nn.Embedding and _only_tokens(embeddings, stack.positions)
+        self.looks_up = type(token) is nn.Embedding and _only_tokens(embeddings)
         if self.looks_up:
             table: Any = token.weight
             factor = np.float32(embeddings.scale.factor if isinstance(embeddings.scale, Scaled) else 1.0)
             self._add(kernels.look_up, stored(table), factor, self.x)
+            added = added_positions(stack.positions, d_model, room.capacity)
+            if len(added):
+                self._add(kernels.add_position, added, self.x)
         schemes = [stack.positions, *stack.other_positions]
         self._turns = [turns(scheme, room.capacity) for scheme in schemes]
         for layer, kind in enumerate(stack.kind_of):
@@ -303,12 +306,11 @@ def _scale_and_cap(body: Attention) -> tuple[Any, Any]:
     return np.float32(body.scale), np.float32(0.0 if body.soft_cap is None else body.soft_cap)
 
 
-def _only_tokens(embeddings: Embeddings, positions: PositionModule) -> bool:
-    """Whether the way in is the tokens' vectors and nothing else, but for a factor."""
+def _only_tokens(embeddings: Embeddings) -> bool:
+    """Whether the way in is the tokens' vectors, with a factor and positions, and nothing else."""
     plain = [embeddings.widen, embeddings.norm, embeddings.project]
     return (
         all(type(part) is nn.Identity for part in plain)
         and type(embeddings.scale) in (nn.Identity, Scaled)
         and type(embeddings.segment) is NoSegmentEmbedding
-        and type(positions).embed is PositionModule.embed
     )

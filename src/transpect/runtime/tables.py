@@ -1,6 +1,6 @@
 """What positions and visibility come to in a decode program: tables by position and by distance, and a reach.
 
-Axes: S capacity, R rotated part of a head, H heads.
+Axes: S capacity, D model, R rotated part of a head, H heads.
 
 A sequence has no padding in a program, so a token's column is its position.
 """
@@ -17,6 +17,7 @@ import torch
 from transpect.base.errors import ConfigError
 from transpect.core.bias import DistanceBias
 from transpect.core.positions import PositionModule, Relation
+from transpect.core.positions.learned import LearnedModule
 from transpect.core.positions.rope import RopeModule, RotaryGeometry
 from transpect.core.tags import Tags
 from transpect.core.visibility import All, Causal, PrefixLM, SameSegment, Visibility, Window
@@ -46,6 +47,17 @@ def turns(scheme: PositionModule, capacity: int) -> Turns:
     assert isinstance(geometry, RotaryGeometry)
     cos, sin = (table[0, 0].numpy().copy() for table in geometry.of_query)
     return (cos, sin, 2, 1) if scheme.options.interleaved else (cos, sin, 1, scheme.rotated // 2)
+
+
+def added_positions(scheme: PositionModule, d_model: int, capacity: int) -> Any:
+    """What a scheme adds to the embeddings, [S, D]; empty where it adds nothing, and as long as its own table."""
+    if type(scheme).embed is PositionModule.embed:
+        return np.zeros((0, 0), np.float32)
+    length = min(capacity, scheme.length) if isinstance(scheme, LearnedModule) else capacity
+    dtype = next((parameter.dtype for parameter in scheme.parameters()), torch.float32)
+    with torch.inference_mode():
+        nothing = torch.zeros(1, length, d_model, dtype=dtype)
+        return scheme.embed(nothing, Tags.dense(1, length, device="cpu"))[0].float().numpy().copy()
 
 
 def distance_bias(relation: Relation, scheme: PositionModule, capacity: int, heads: int, scale: float) -> Any:

@@ -12,7 +12,7 @@ cache.
 from transpect.runtime.kernels.attention import attend, attend_source, place
 from transpect.runtime.kernels.linear import finish, gated, linear, project
 from transpect.runtime.kernels.norms import layer_norm, rms_norm
-from transpect.runtime.kernels.rows import activated, add, clamp, look_up
+from transpect.runtime.kernels.rows import activated, add, add_position, clamp, look_up
 
 PAD = 16
 """How much wider buffers of rows are."""
@@ -21,6 +21,7 @@ __all__ = [
     "PAD",
     "activated",
     "add",
+    "add_position",
     "attend",
     "attend_source",
     "clamp",

@@ -22,6 +22,15 @@ def look_up(table: Array, factor: Number, x: Array, rows: Any, part: int, parts:
 
 
 @kernel(by_rows=True)
+def add_position(table: Array, x: Array, rows: Any, part: int, parts: int) -> None:
+    """x ← x + the row of the table [S, D] for each token's position."""
+    for r in range(part, rows.n, parts):
+        own = table[rows.position[r]]
+        for i in range(len(own)):
+            x[r, i] += own[i]
+
+
+@kernel(by_rows=True)
 def activated(kind: int, width: int, x: Array, rows: Any, part: int, parts: int) -> None:
     """x ← act(x), [R, N]."""
     for r in range(part, rows.n, parts):
