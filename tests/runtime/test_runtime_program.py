@@ -454,3 +454,20 @@ def test_neighbours_change_no_bit(dtype: torch.dtype, ffn: Glu | Mlp) -> None:
             found, _ = program.read(torch.tensor([token if which == 1 else 9 for which in rows]), rows)
             assert torch.equal(found[place], own)
             program.forget([others, 0, others])
+
+
+@pytest.mark.parametrize("position", ["rope", "alibi", "learned"])
+def test_prompts_that_a_program_reads_itself(position: str) -> None:
+    """Also more rows than a pass has, and windows."""
+    model = built(config(POSITIONS[position], stack(visibility=Window(5))))
+    prompts = {2: [3, 1, 4, 1, 5, 9, 2], 0: [6], 1: list(range(30)), 3: [5, 3, 5, 8, 9, 7, 9]}
+    program = Program(model, 4, 40)
+    logits, hidden = program.begin(prompts)
+    assert program.lengths.tolist() == [1, 30, 7, 7]
+    for row, prompt in enumerate(prompts.values()):
+        ids = torch.tensor([prompt])
+        assert torch.allclose(logits[row], model(ids)[0, -1], atol=1e-5)
+        assert torch.allclose(hidden[row], model.hidden(ids)[0, -1], atol=1e-5)
+    following, _ = program.read(torch.tensor([7, 7]), [1, 2])
+    for row, own in enumerate((1, 2)):
+        assert torch.allclose(following[row], model(torch.tensor([[*prompts[own], 7]]))[0, -1], atol=1e-5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from transpect.base.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["allowed_cores", "resolve_device", "resolve_dtype", "set_threads"]
+__all__ = ["allowed_cores", "on_one_thread", "resolve_device", "resolve_dtype", "set_threads"]
 
 _DTYPES = {
     "float64": "float64",
@@ -28,6 +29,20 @@ _DTYPES = {
     "float16": "float16",
     "fp16": "float16",
 }
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Compute small things without waking torch's other threads, which go on looking for work on their cores for
+    milliseconds after they have had some."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def resolve_device(name: str = "auto") -> torch.device:

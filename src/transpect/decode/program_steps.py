@@ -24,6 +24,9 @@ LARGE_ENOUGH = 10_000_000
 """Parameters from which on ``auto`` takes a program. A smaller model is quick by any way, and compiling the loops for
 the first time takes seconds."""
 
+SHORT = 32
+"""Tokens of a prompt that a program still reads sooner than PyTorch, which needs as long for one token as for many."""
+
 
 def known_runtime(name: str) -> Runtime:
     """The runtime of a name.
@@ -92,10 +95,25 @@ class ProgramSteps:
     def prefill(self, *, every: bool = False) -> Tensor:
         """See `Steps.prefill`."""
         assert self._first is not None, "called once"
-        logits = self._first.prefill(every=every)
-        self._hidden = self._first.hidden.float()
-        self._program.fill(self._first.cache, self._first.source_tags)
-        self._first = None
+        first, self._first = self._first, None
+        # decided for each row by itself, as the two ways round differently
+        short = [len(prompt) <= SHORT and first.plain and not every for prompt in first.prompts]
+        by_torch = [row for row, own in enumerate(short) if not own]
+        by_program = {row: first.prompts[row] for row, own in enumerate(short) if own}
+        parts = []
+        if by_torch:
+            reader = first.part(by_torch) if by_program else first
+            logits = reader.prefill(every=every)
+            self._program.fill(reader.cache, reader.source_tags, by_torch)
+            parts.append((logits.float(), reader.hidden.float()))
+        if by_program:
+            logits, hidden = self._program.begin(by_program)
+            parts.append((logits, hidden[:, None]))
+        if len(parts) == 1:
+            logits, self._hidden = parts[0]
+            return logits
+        place = torch.tensor([*by_torch, *by_program]).argsort()
+        logits, self._hidden = (torch.cat(both)[place] for both in zip(*parts, strict=True))
         return logits
 
     @property

@@ -125,6 +125,13 @@ def totalled(logits: Tensor) -> tuple[Tensor, Tensor]:
     return wide, total
 
 
+def largest(logits: Tensor) -> Tensor:
+    """The first of the best tokens of each row [B]."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:  # NumPy looks at many numbers at a time
+        return torch.from_numpy(logits.numpy().argmax(-1))
+    return logits.argmax(-1)
+
+
 class Sampler:
     """The parameters of the rows of a batch as tensors.
 
@@ -152,7 +159,7 @@ class Sampler:
             GenerationError: logits that are NaN or +inf, or all −inf.
         """
         wide, total = totalled(logits)
-        token = self.process(wide, traces).argmax(-1) if self.greedy else self.draw(self.filter(wide, traces), traces)
+        token = largest(self.process(wide, traces)) if self.greedy else self.draw(self.filter(wide, traces), traces)
         return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
 
     def process(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -129,6 +130,7 @@ class Stepper:
         self._chunk = kind.piece(model.config, max(map(len, prompts)), prefill_chunk)
         self._prefix = model.config.last.looks_ahead(prefix=True)
         self._horizon = torch.tensor(horizons, device=self.device)
+        self._kind = kind
         self._cache: Cache = kind.build(model.config)
         self._source = NO_SOURCE
         self._read = _NOTHING
@@ -164,6 +166,24 @@ class Stepper:
     def hidden(self) -> Tensor:
         """See `Steps.hidden`."""
         return self._read.hidden
+
+    @property
+    def prompts(self) -> Sequence[Sequence[int]]:
+        """What is read first, of each row."""
+        return self._prompts
+
+    @property
+    def plain(self) -> bool:
+        """Whether prompts are read from left to right and nothing else is."""
+        return self._sources is None and not self._prefix
+
+    def part(self, rows: Sequence[int]) -> Stepper:
+        """The same for some of the rows, before the first pass, of a decoder."""
+        assert self._sources is None, "of a decoder"
+        other = copy(self)
+        other._prompts, other._horizon = [self._prompts[row] for row in rows], self._horizon[list(rows)]
+        other._cache = self._kind.build(self.model.config)
+        return other
 
     @property
     def rows(self) -> int:

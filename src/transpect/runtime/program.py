@@ -5,7 +5,8 @@ Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, V voc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from transpect.runtime.machine import team
 
 MOST_ROWS = 32
 """Of one pass; more are read in several."""
+_LAYERS, _HEAD = -1, -2
+"""A program without its head, and the head alone."""
 
 
 class Program:
@@ -69,19 +72,24 @@ class Program:
         return len(self._built.calls)
 
     @torch.inference_mode()
-    def fill(self, cache: Cache, source: Tags | None = None) -> None:
-        """Take over what a cache holds of each sequence, and of its source, without the padding."""
-        built, batch = self._built, len(self.lengths)
+    def fill(self, cache: Cache, source: Tags | None = None, sequences: Sequence[int] | None = None) -> None:
+        """Take over what a cache holds of each sequence, and of its source, without the padding.
+
+        Args:
+            sequences: which one each row of the cache is; None is each in turn.
+        """
+        built, places = self._built, list(range(len(self.lengths)) if sequences is None else sequences)
+        batch = len(places)
         real = [row.nonzero()[:, 0] for row in cache.admit(Tags.dense(batch, 0, device="cpu")).position >= 0]
-        self.lengths[:] = [len(columns) for columns in real]
+        self.lengths[places] = [len(columns) for columns in real]
         for layer, (keys, values) in enumerate(zip(built.keys, built.values, strict=True)):
             none = self._model.token.weight.new_empty(batch, keys.shape[1], 0, keys.shape[3])
-            _copy(cache.extend(layer, none, none), (keys, values), real)
+            _copy(cache.extend(layer, none, none), (keys, values), real, places)
         if source is not None:
             real = [row.nonzero()[:, 0] for row in source.position >= 0]
-            built.source_last[:] = [len(columns) - 1 for columns in real]
+            built.source_last[places] = [len(columns) - 1 for columns in real]
             for layer, keys in built.source_keys.items():
-                _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real)
+                _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real, places)
 
     @torch.inference_mode()
     def read(self, tokens: Tensor, sequence: Sequence[int], n_layers: int | None = None) -> tuple[Tensor, Tensor]:
@@ -101,6 +109,35 @@ class Program:
             count = self._pass(tokens[chosen], sequence[chosen], n_layers)
             logits.append(torch.from_numpy(self._logits[:count, : self._model.config.vocab_size].copy()))
             hidden.append(torch.from_numpy(self._built.x[:count, : self._model.config.d_model].copy()))
+        return _joined(logits), _joined(hidden)
+
+    @torch.inference_mode()
+    def begin(self, prompts: Mapping[int, Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Read whole prompts, each of its sequence, which has read nothing before.
+
+        Args:
+            prompts: by sequence; none is empty.
+
+        Returns:
+            logits [P, V] of what follows each prompt, in their order, and what the head read, [P, D].
+        """
+        built, width = self._built, self._model.config.d_model
+        rows = [(own, token) for own, prompt in prompts.items() for token in prompt]
+        ends = {end - 1: n for n, end in enumerate(accumulate(map(len, prompts.values())))}
+        last = np.empty((len(prompts), width), np.float32)
+        for start in range(0, len(rows), MOST_ROWS):
+            chosen = rows[start : start + MOST_ROWS]
+            self._pass(torch.tensor([token for _, token in chosen]), [own for own, _ in chosen], _LAYERS)
+            for row in range(len(chosen)):
+                if start + row in ends:
+                    last[ends[start + row]] = built.x[row, :width]
+        logits, hidden = [], []
+        for start in range(0, len(prompts), MOST_ROWS):
+            some = last[start : start + MOST_ROWS]
+            built.x[: len(some), :width] = some
+            self._run(len(some), _HEAD)
+            logits.append(torch.from_numpy(self._logits[: len(some), : self._model.config.vocab_size].copy()))
+            hidden.append(torch.from_numpy(built.x[: len(some), :width].copy()))
         return _joined(logits), _joined(hidden)
 
     def forget(self, counts: Sequence[int]) -> None:
@@ -145,12 +182,18 @@ class Program:
             tags = Tags.of(torch.from_numpy(rows.position[:count])[:, None])
             x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
             built.x[:count, : self._model.config.d_model] = x[:, 0].float().numpy()
-        if n_layers not in self._tables:
-            leave = built.layers[-1 if n_layers is None else n_layers - 1]
-            self._tables[n_layers] = built.calls.table(slice(leave), slice(built.layers[-1], None))
-        built.calls.rows[0] = count
-        team(self._threads).run(self._tables[n_layers], built.calls.rows)
+        self._run(count, n_layers)
         return count
+
+    def _run(self, count: int, what: int | None) -> None:
+        """All calls, the head after the first layers alone, or one of both parts."""
+        calls, layers = self._built.calls, self._built.layers
+        if what not in self._tables:
+            leave = len(layers) if what is None or what == _LAYERS else max(what, 0)
+            first, head = slice(layers[leave - 1] if leave else 0), slice(layers[-1], None)
+            self._tables[what] = calls.table(first, *([] if what == _LAYERS else [head]))
+        calls.rows[0] = count
+        team(self._threads).run(self._tables[what], calls.rows)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -165,8 +208,8 @@ def _computed_before() -> tuple[Tensor, Tensor]:
     raise AssertionError("the prefill has computed the keys of the source")
 
 
-def _copy(held: tuple[Tensor, Tensor], own: tuple[Any, Any], real: Sequence[Tensor]) -> None:
+def _copy(held: tuple[Tensor, Tensor], own: tuple[Any, Any], real: Sequence[Tensor], places: Sequence[int]) -> None:
     """The real columns of [B, K, S, E]."""
     for theirs, ours in zip(held, own, strict=True):
-        for row, columns in enumerate(real):
-            ours[row, :, : len(columns)] = theirs[row][:, columns].float().numpy()
+        for row, (columns, place) in enumerate(zip(real, places, strict=True)):
+            ours[place, :, : len(columns)] = theirs[row][:, columns].float().numpy()

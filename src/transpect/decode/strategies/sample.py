@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from transpect.base.devices import on_one_thread
 from transpect.decode.alternatives import alternatives
 from transpect.decode.sampling import Sampler
 from transpect.decode.strategies.base import Strategy, going_on
@@ -48,7 +49,7 @@ def follow(steps: Steps, rows: Sequence[Row], logits: Tensor) -> Iterator[Event]
     """Sample each row until it ends, from its next logits [B, V] on."""
     sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
     while True:
-        with torch.inference_mode():
+        with torch.inference_mode(), on_one_thread():
             choice = sampler.choose(logits, [row.trace for row in rows])
             tops = alternatives(logits, [row.params for row in rows])
         chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), tops, strict=True)
