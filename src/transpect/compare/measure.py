@@ -47,7 +47,7 @@ def measure(model: Transformer, rows: Rows, *, batch_size: int, precision: Preci
     Raises:
         DataError: nothing to predict in the last parts.
     """
-    device = model.token.weight.device
+    device = model.device
     total, late = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     n_total = n_late = 0
     with evaluating(model):

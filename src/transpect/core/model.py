@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from copy import copy
 
+import torch
 from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError, MaskError
@@ -88,6 +89,11 @@ class Transformer(nn.Module):
         if seed is not None:
             initialize(self, config.init, self._residual_writers(), seed)
             draw_features(self)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(tensor for held in (self.token.parameters(), self.token.buffers()) for tensor in held).device
 
     def forward(
         self,

@@ -74,7 +74,7 @@ def classes(
         GenerationError, ContextLengthError: as `pooled`.
     """
     head = _need(model, SequenceClass, "classify")
-    out = torch.empty(len(texts), head.n_classes, dtype=_wide(model), device=model.token.weight.device)
+    out = torch.empty(len(texts), head.n_classes, dtype=_wide(model), device=model.device)
     for chosen, logits, _ in _read(model, texts, batch_size, start):
         out[chosen] = logits.to(out.dtype)
     return out
@@ -109,7 +109,7 @@ def at_masks(model: Transformer, ids: Sequence[int], mask_id: int | None) -> Ten
     if not places:
         raise GenerationError("there must be at least one mask token in the text", value=list(ids)[:20])
     _fit(model, ids)
-    logits: Tensor = model(torch.tensor([list(ids)], device=model.token.weight.device))  # [1, T, V]
+    logits: Tensor = model(torch.tensor([list(ids)], device=model.device))  # [1, T, V]
     return logits[0, places]
 
 
@@ -142,7 +142,7 @@ def _read(
 
 def _said(model: Transformer, texts: Sequence[Text], start: Callable[[], int] | None) -> Tensor:
     """What the head says of a batch, which is padded on the right where texts differ in length."""
-    device = model.token.weight.device
+    device = model.device
     lengths = [len(ids) for ids, _ in texts]
     longest = max(lengths)
     ids = torch.zeros(len(texts), longest, dtype=torch.long)  # [B, T]

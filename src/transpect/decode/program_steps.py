@@ -5,6 +5,7 @@ Axes: B batch, k tokens read at once, V vocabulary, D model.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, cast, get_args
@@ -16,6 +17,7 @@ from transpect.base.errors import ConfigError
 from transpect.cache import CacheKind, Dense
 from transpect.core import Transformer
 from transpect.decode.stepper import Read, Stepper
+from transpect.quant.linear import Quantised
 
 Runtime = Literal["auto", "torch", "program"]
 """What computes the steps after a prompt: PyTorch, a decode program (`transpect.runtime`), or what suits a model."""
@@ -25,7 +27,8 @@ LARGE_ENOUGH = 10_000_000
 the first time takes seconds."""
 
 SHORT = 32
-"""Tokens of a prompt that a program still reads sooner than PyTorch, which needs as long for one token as for many."""
+"""Tokens of a prompt that a program still reads sooner than PyTorch, which needs as long for one token as for many.
+A program reads all prompts of a model whose weights are in a format: PyTorch would restore the weights first."""
 
 
 def known_runtime(name: str) -> Runtime:
@@ -97,7 +100,8 @@ class ProgramSteps:
         assert self._first is not None, "called once"
         first, self._first = self._first, None
         # decided for each row by itself, as the two ways round differently
-        short = [len(prompt) <= SHORT and first.plain and not every for prompt in first.prompts]
+        most = sys.maxsize if any(isinstance(own, Quantised) for own in first.model.modules()) else SHORT
+        short = [len(prompt) <= most and first.plain and not every for prompt in first.prompts]
         by_torch = [row for row, own in enumerate(short) if not own]
         by_program = {row: first.prompts[row] for row, own in enumerate(short) if own}
         parts = []

@@ -167,7 +167,7 @@ def _windows(passage: Passage, config: ModelConfig, stride: int | None, *, any_l
 
 
 def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
-    device = model.token.weight.device
+    device = model.device
     prefixes = [window.n_context for window in windows] if model.config.last.looks_ahead(prefix=True) else None
     with evaluating(list(model.modules())):
         ids, tags = batched([window.ids[:-1] for window in windows], device, prefixes=prefixes)
@@ -182,7 +182,7 @@ def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
 
 def _score_in_segments(model: Transformer, rows: Sequence[_Window], length: int, limit: int) -> list[list[float]]:
     """Padded on the right, so that each row is cut where it would be alone."""
-    device = model.token.weight.device
+    device = model.device
     longest = max(len(row.ids) for row in rows)
     ids = torch.tensor([[*row.ids, *[0] * (longest - len(row.ids))] for row in rows], device=device)  # [B, T + 1]
     sizes = torch.tensor([len(row.ids) - 1 for row in rows], device=device)
@@ -221,5 +221,5 @@ def _source(model: Transformer, windows: Sequence[_Window]) -> Source:
         )
     if not sources:
         return NO_SOURCE
-    ids, tags = batched(sources, model.token.weight.device)
+    ids, tags = batched(sources, model.device)
     return model.encode(ids, tags=tags)

@@ -125,7 +125,7 @@ class Stepper:
         assert all(prompts), "a prompt has at least one token"
         kind = chosen(cache, memory)
         kind.check(model.config)
-        self.model, self.vocab_size, self.device = model, model.config.vocab_size, model.token.weight.device
+        self.model, self.vocab_size, self.device = model, model.config.vocab_size, model.device
         self._prompts, self._sources = prompts, sources
         self._chunk = kind.piece(model.config, max(map(len, prompts)), prefill_chunk)
         self._prefix = model.config.last.looks_ahead(prefix=True)

@@ -56,7 +56,7 @@ class Parts:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.model.token.weight.device
+        return self.model.device
 
     def _ids(self, prompt: Prompt, around: Prompts) -> tuple[list[int], list[int] | None]:
         """What the decoder begins with, and what the encoder reads."""

@@ -24,16 +24,19 @@ from transpect.core.kernels import Exact
 from transpect.core.norms import OffsetRMSNorm
 from transpect.core.positions import Relation
 from transpect.core.summaries import NoSummaries
+from transpect.quant import BlocksLinear, Int4Linear, Int8, Int8Linear, QuantEmbedding, QuantLinear, QuantProjection
 from transpect.runtime import kernels
 from transpect.runtime.machine import Calls, Kernel
 from transpect.runtime.numeric import ACTIVATIONS as KINDS
+from transpect.runtime.products import activations, width_of
 from transpect.runtime.tables import Turns, added_positions, distance_bias, reach, turns
-from transpect.runtime.weights import NO_BIAS, bound, refused, small, stored
+from transpect.runtime.weights import NO_BIAS, Bound, bound, refused, small, stored, table
 
 Array = Any
 KNOWN: set[type[nn.Module]] = {
     *(Layer, Step, Branch, SelfAttention, CrossAttention, NoSummaries, MlpModule, GluModule),
     *(nn.Linear, ClippedLinear, nn.LayerNorm, nn.RMSNorm, OffsetRMSNorm, NormOfAllHeads),
+    *(Int8Linear, Int4Linear, BlocksLinear, QuantProjection),
     *(CausalLMHead, Projection, Scaled, SoftCap, nn.Identity, nn.Dropout, nn.ModuleList, nn.ModuleDict),
 }
 """The modules that there are kernels for. A child of one of them may compute something else."""
@@ -101,6 +104,7 @@ class Builder:
         self.room, self.stack = room, stack
         self.rows = Rows.of(room.rows)
         self.calls, self.layers = Calls(self.rows), list[int]()
+        self._integers: dict[tuple[type, int], Any] = {}
         self.x = self._buffer(d_model)
         self._shared, self._normed, self._branch, self._sum = (self._buffer(d_model) for _ in range(4))
         self.keys: list[Array] = []
@@ -108,11 +112,10 @@ class Builder:
         self.source_keys: dict[int, Array] = {}
         self.source_values: dict[int, Array] = {}
         self.source_last = np.zeros(room.sequences, np.int64)
-        self.looks_up = type(token) is nn.Embedding and _only_tokens(embeddings)
+        self.looks_up = _only_tokens(token, embeddings)
         if self.looks_up:
-            table: Any = token.weight
             factor = np.float32(embeddings.scale.factor if isinstance(embeddings.scale, Scaled) else 1.0)
-            self._add(kernels.look_up, stored(table), factor, self.x)
+            self._add(kernels.look_up, table(token).weight, factor, self.x)
             added = added_positions(stack.positions, d_model, room.capacity)
             if len(added):
                 self._add(kernels.add_position, added, self.x)
@@ -128,22 +131,40 @@ class Builder:
             self.layers.append(len(self.calls))
         self._norm(stack.final_norm, self.x)
 
-    def head(self, head: CausalLMHead, table: Tensor) -> Array:
+    def head(self, head: CausalLMHead, token: nn.Module) -> Array:
         """Instructions from the residual stream to logits [R, V]."""
         check_known([head])
         x = self.x
         if isinstance(head.narrow, nn.Linear):
             x = self._buffer(head.narrow.out_features)
             self._linear(head.narrow, self.x, x, more=False)
-        weight = stored(table if head.project.weight is None else head.project.weight)
-        bias = NO_BIAS if head.project.bias is None else small(head.project.bias)
-        logits, n = self._buffer(len(weight)), len(weight)
+        weight, n, bias = self._vocabulary(head.project, token)
+        logits = self._buffer(n)
         factor = np.float32(head.rescale.factor if isinstance(head.rescale, Scaled) else 1.0)
         cap = np.float32(head.cap.cap if isinstance(head.cap, SoftCap) else 0.0)
-        self._add(kernels.linear, weight, n, NO_BIAS, x, False, logits)
+        self._add(kernels.linear, weight, n, NO_BIAS, self._read_as(weight, x), False, logits)
         if factor != 1 or len(bias) or cap:
             self._add(kernels.finish, factor, bias, cap, n, logits)
         return logits
+
+    def _vocabulary(self, project: nn.Module, token: nn.Module) -> Bound:
+        """What a head multiplies by: a table of its own, or the tokens' one."""
+        if isinstance(project, QuantProjection):
+            return bound(project.linear)
+        assert isinstance(project, Projection)
+        weight, n, _ = table(token) if project.weight is None else Bound(stored(project.weight), len(project.weight))
+        return Bound(weight, n, NO_BIAS if project.bias is None else small(project.bias))
+
+    def _read_as(self, weight: Any, x: Array) -> Any:
+        """Rows x as the product with a weight reads them: as they are, or brought to integers by a call."""
+        kind = (type(weight), x.shape[1])
+        if kind not in self._integers:
+            self._integers[kind] = activations(weight, self.room.rows)
+        to = self._integers[kind]
+        if to is None:
+            return x
+        self._add(kernels.to_integers, x, width_of(weight), to)
+        return to
 
     def _buffer(self, width: int) -> Array:
         return np.zeros((self.room.rows, width + kernels.PAD), np.float32)
@@ -193,8 +214,13 @@ class Builder:
         elif type(body) is GluModule:
             gate, up, kind = bound(body.gate), bound(body.up), _activation(body.act)
             inner, linear_part = self._buffer(up.width), self._buffer(up.width)
-            weights = (gate.weight, gate.bias, up.weight, up.bias)
-            self._add(kernels.gated, *weights, up.width, kind, x, linear_part, inner)
+            if type(gate.weight) is type(up.weight):
+                weights = (gate.weight, gate.bias, up.weight, up.bias)
+                self._add(kernels.gated, *weights, up.width, kind, self._read_as(up.weight, x), linear_part, inner)
+            else:
+                self._linear(body.gate, x, inner, more=False)
+                self._linear(body.up, x, linear_part, more=False)
+                self._add(kernels.gate, kind, up.width, linear_part, inner)
             self._linear(body.down, inner, out, more=more)
         else:
             raise refused(f"the branch {type(body).__name__}")
@@ -204,7 +230,12 @@ class Builder:
             raise refused("keys that stand for blocks")
         parts = [bound(linear) for linear in (body.query, body.key, body.value)]
         query, key, value = outs = [self._buffer(part.width) for part in parts]
-        self._add(kernels.project, *((*part, out) for part, out in zip(parts, outs, strict=True)), x)
+        if len({type(part.weight) for part in parts}) == 1:
+            bound_to = ((*part, out) for part, out in zip(parts, outs, strict=True))
+            self._add(kernels.project, *bound_to, self._read_as(parts[0].weight, x))
+        else:
+            for (weight, width, bias), result in zip(parts, outs, strict=True):
+                self._add(kernels.linear, weight, width, bias, self._read_as(weight, x), False, result)
         for linear, result in ((body.query, query), (body.key, key), (body.value, value)):
             self._clip(linear, result)
         self._head_norm(body.query_norm, query, body.head_dim)
@@ -244,11 +275,11 @@ class Builder:
 
     def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:
         weight, width, bias = bound(linear)
-        self._add(kernels.linear, weight, width, bias, x, more, out)
+        self._add(kernels.linear, weight, width, bias, self._read_as(weight, x), more, out)
         self._clip(linear, out)
 
     def _clip(self, linear: nn.Module, out: Array) -> None:
-        if isinstance(linear, ClippedLinear):
+        if isinstance(linear, ClippedLinear | QuantLinear) and linear.clip is not None:
             self._add(kernels.clamp, np.float32(linear.clip), linear.out_features, out)
 
     def _head_norm(self, norm: nn.Module, x: Array, head_dim: int) -> None:
@@ -306,11 +337,16 @@ def _scale_and_cap(body: Attention) -> tuple[Any, Any]:
     return np.float32(body.scale), np.float32(0.0 if body.soft_cap is None else body.soft_cap)
 
 
-def _only_tokens(embeddings: Embeddings) -> bool:
+def _only_tokens(token: nn.Module, embeddings: Embeddings) -> bool:
     """Whether the way in is the tokens' vectors, with a factor and positions, and nothing else."""
+    if type(token) is QuantEmbedding:
+        known = token.format == Int8()
+    else:
+        known = type(token) is nn.Embedding
     plain = [embeddings.widen, embeddings.norm, embeddings.project]
     return (
-        all(type(part) is nn.Identity for part in plain)
+        known
+        and all(type(part) is nn.Identity for part in plain)
         and type(embeddings.scale) in (nn.Identity, Scaled)
         and type(embeddings.segment) is NoSegmentEmbedding
     )

@@ -46,10 +46,10 @@ class Program:
     """
 
     def __init__(self, model: Transformer, sequences: int, capacity: int, sources: int = 0) -> None:
-        if model.token.weight.device.type != "cpu" or not isinstance(model.head, CausalLMHead):
+        if model.device.type != "cpu" or not isinstance(model.head, CausalLMHead):
             raise ConfigError(
                 "a decode program is for a CPU and a language-model head",
-                value=f"{model.token.weight.device}, head {model.config.head.kind}",
+                value=f"{model.device}, head {model.config.head.kind}",
                 remedy="Decode with runtime=torch.",
             )
         self._model, self._tower, self._head = model, _last_tower(model), model.head
@@ -63,7 +63,7 @@ class Program:
         room = Room(MOST_ROWS, sequences, self._capacity, self._longest_source)
         tower, model = self._tower, self._model
         self._built = Builder(tower.stack, tower.embeddings, model.token, model.config.d_model, room)
-        self._logits = self._built.head(self._head, model.token.weight)
+        self._logits = self._built.head(self._head, model.token)
         self._tables: dict[int | None, Any] = {}
 
     @property
@@ -83,7 +83,7 @@ class Program:
         real = [row.nonzero()[:, 0] for row in cache.admit(Tags.dense(batch, 0, device="cpu")).position >= 0]
         self.lengths[places] = [len(columns) for columns in real]
         for layer, (keys, values) in enumerate(zip(built.keys, built.values, strict=True)):
-            none = self._model.token.weight.new_empty(batch, keys.shape[1], 0, keys.shape[3])
+            none = torch.empty(batch, keys.shape[1], 0, keys.shape[3])
             _copy(cache.extend(layer, none, none), (keys, values), real, places)
         if source is not None:
             real = [row.nonzero()[:, 0] for row in source.position >= 0]

@@ -9,6 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
+from transpect.quant import GgufBlocks, Int4, Int8, QuantEmbedding, QuantLinear
+from transpect.quant.linear import Quantised
+from transpect.runtime import products
+from transpect.runtime.products.formats import BLOCK
 
 Array = Any
 NO_BIAS = np.zeros(0, np.float32)
@@ -34,8 +38,42 @@ def bound(linear: nn.Module) -> Bound:
     Raises:
         ConfigError: a dtype that there is no product for.
     """
-    weight: Any = linear.weight
-    return Bound(stored(weight), len(weight), NO_BIAS if linear.bias is None else small(linear.bias))
+    own: Any = linear
+    bias = NO_BIAS if own.bias is None else small(own.bias)
+    if isinstance(linear, QuantLinear):
+        return Bound(packed(linear), linear.out_features, bias)
+    return Bound(stored(own.weight), len(own.weight), bias)
+
+
+def table(token: nn.Module) -> Bound:
+    """A token table as the projection to the vocabulary reads it."""
+    if isinstance(token, QuantEmbedding):
+        return Bound(packed(token), token.num_embeddings)
+    weight: Any = token.weight
+    return Bound(stored(weight), len(weight))
+
+
+def packed(module: Quantised) -> Any:
+    """Weights in a format as their product reads them, sharing the memory of the buffers where that can be.
+
+    Raises:
+        ConfigError: a width that is not whole blocks, or groups that are not.
+    """
+    arrays = {key: value.contiguous().numpy() for key, value in module.stored().items()}
+    match module.format:
+        case Int8(group=None):
+            return products.Int8Rows.of(arrays["packed"], arrays["scale"])
+        case Int8(group=int(group)) | Int4(group=int(group)) if group % BLOCK:
+            raise refused(f"groups of {group} weights, which are not whole blocks of {BLOCK}")
+        case Int8():
+            return products.Int8Groups.of(arrays["packed"], arrays["scale"])
+        case Int4(symmetric=True):
+            return products.Int4Groups.of(arrays["packed"], arrays["scale"])
+        case Int4():
+            return products.Int4Shifted.of(arrays["packed"], arrays["scale"], arrays["zero"])
+        case GgufBlocks(block=block):
+            return getattr(products, block)(arrays["packed"])
+    raise refused(f"weights in the format {module.format}")
 
 
 def stored(weight: Tensor) -> Array:

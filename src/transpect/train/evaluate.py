@@ -95,7 +95,7 @@ def evaluate(
     Raises:
         DataError: no labels at all.
     """
-    device = model.token.weight.device
+    device = model.device
     losses: list[torch.Tensor] = []
     n_tokens, memories = 0, Memories()
     with evaluating(model), unchanged_randomness(device):

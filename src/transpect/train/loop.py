@@ -162,7 +162,7 @@ def _check(state: TrainingState, job: Job) -> list[str]:
     job.batches.load_state(state.data["batches"])
     if job.valid is not None and state.data["valid"] is not None:
         job.valid.load_state(state.data["valid"])
-    before, now = state.data["made_with"], made_with(job.model.token.weight.device)
+    before, now = state.data["made_with"], made_with(job.model.device)
     if before != now:
         differ = ", ".join(f"{key} {before.get(key)} → {now[key]}" for key in now if before.get(key) != now[key])
         remarks.append(f"Not bit for bit what it would have been: {differ}")

@@ -58,7 +58,7 @@ class Session:
         self._spec = job.recipe.train
         assert self._spec.optimizer.lr is not None
         self._scale = Scale(self._spec.optimizer.lr, self._spec.max_steps, job.config.d_model)
-        self._watch = Watch(job.model.token.weight.device)
+        self._watch = Watch(job.model.device)
         self._clock = Stopwatch()
         self._tokens = 0  # since the last record
         self._saved_step = progress.step
@@ -113,7 +113,7 @@ class Session:
             "batches": job.batches.state(),
             "valid": None if job.valid is None else job.valid.state(),
             "recipe": recipe_data(job.recipe),
-            "made_with": made_with(job.model.token.weight.device),
+            "made_with": made_with(job.model.device),
         }
         write_state(self._run, data, job.model, self._optimizer, job.tokenizer, job.memories)
         self._saved_step = self.progress.step

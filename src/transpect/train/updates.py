@@ -82,7 +82,7 @@ def update(
     Raises:
         ConfigError: a batch goes on, and ``memories`` do not hold what it goes on from.
     """
-    device = model.token.weight.device
+    device = model.device
     memories = Memories() if memories is None else memories
     counts = [batch.n_labels for batch in batches]
     n_labels = sum(counts)

@@ -114,7 +114,7 @@ def peer_rows(setting: Setting, place: Path, onnx: Path | None = None) -> Iterat
 
 
 def _kernel(setting: Setting, name: str) -> Row:
-    kernel, device = from_data(Kernel, name), setting.model.token.weight.device.type
+    kernel, device = from_data(Kernel, name), setting.model.device.type
     if kernel.made_for not in (None, device):
         note = f"it is made for {kernel.made_for}, and this model is on {device}"
         return Row("kernel", name, "skip", note=note, reason="verify.lacks.device")

@@ -70,7 +70,7 @@ def verify(
         kind=model.config.kind,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=str(number).removeprefix("torch."),
-        device=str(model.token.weight.device),
+        device=str(model.device),
         seed=seed,
         samples=tuple((sample.label, len(sample.ids)) for sample in samples),
         weights=digests(interop.body_of(place)),

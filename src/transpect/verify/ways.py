@@ -26,7 +26,7 @@ PADS = 5
 
 def reference_of(model: Transformer) -> Transformer:
     """The same weights, widened to float64 (exactly, whatever they were); softmax attention by the kernel `naive`."""
-    device = torch.device("cpu") if model.token.weight.device.type == "mps" else model.token.weight.device
+    device = torch.device("cpu") if model.device.type == "mps" else model.device
     return _twin(model, model.config.computed_by(Naive()), torch.float64, device)
 
 
@@ -38,7 +38,7 @@ def with_kernel(model: Transformer, kernel: Kernel | str) -> Transformer:
     """
     if not model.config.has_softmax:
         raise ConfigError("no layer of this model computes softmax attention")
-    return _twin(model, model.config.computed_by(kernel), model.token.weight.dtype, model.token.weight.device)
+    return _twin(model, model.config.computed_by(kernel), model.token.weight.dtype, model.device)
 
 
 def writes(config: ModelConfig) -> bool:
@@ -115,7 +115,7 @@ def _rows(model: Transformer, samples: Sequence[Sample], width: int, *, left: bo
     position = torch.where((column >= start) & (column < start + length), column - start, -1)
     inside = position >= 0
     tags = Tags.of(
-        position.to(model.token.weight.device),
+        position.to(model.device),
         prefix=_below(position, inside, [sample.prefix for sample in samples], model),
         is_global=_below(position, inside, [sample.marked for sample in samples], model),
     )
@@ -143,7 +143,7 @@ def _encode(model: Transformer, rows: Sequence[Sequence[int]], pads: int, *, lef
     column, gap = torch.arange(width), torch.tensor(blanks)[:, None]
     is_token = column >= gap if left else column < width - gap
     plain = bool(is_token.all())
-    device = model.token.weight.device
+    device = model.device
     tags = Tags.dense(len(rows), width, device=device) if plain else Tags.padded(is_token.to(device))
     with torch.inference_mode():
         return model.encode(_tensor(filled, model), tags=tags)
@@ -151,7 +151,7 @@ def _encode(model: Transformer, rows: Sequence[Sequence[int]], pads: int, *, lef
 
 def _tags(sample: Sample, model: Transformer) -> Tags:
     """A sample's tags, by itself and without padding."""
-    device = model.token.weight.device
+    device = model.device
     tags = Tags.dense(1, len(sample.ids), device=device)
     if not sample.prefix and not sample.marked:
         return tags
@@ -176,11 +176,11 @@ def _pieces(length: int, prefix: int, step: int) -> Iterator[slice]:
 
 
 def _below(position: Tensor, inside: Tensor, limits: Sequence[int], model: Transformer) -> Tensor:
-    return ((position < torch.tensor(limits)[:, None]) & inside).to(model.token.weight.device)
+    return ((position < torch.tensor(limits)[:, None]) & inside).to(model.device)
 
 
 def _tensor(rows: Sequence[Sequence[int]], model: Transformer) -> Tensor:
-    return torch.tensor([list(row) for row in rows], dtype=torch.int64, device=model.token.weight.device)
+    return torch.tensor([list(row) for row in rows], dtype=torch.int64, device=model.device)
 
 
 def _twin(model: Transformer, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Transformer:

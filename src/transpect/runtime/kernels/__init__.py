@@ -12,7 +12,7 @@ cache.
 from transpect.runtime.kernels.attention import attend, attend_source, place
 from transpect.runtime.kernels.linear import finish, gated, linear, project
 from transpect.runtime.kernels.norms import layer_norm, rms_norm
-from transpect.runtime.kernels.rows import activated, add, add_position, clamp, look_up
+from transpect.runtime.kernels.rows import activated, add, add_position, clamp, gate, look_up, to_integers
 
 PAD = 16
 """How much wider buffers of rows are."""
@@ -26,6 +26,7 @@ __all__ = [
     "attend_source",
     "clamp",
     "finish",
+    "gate",
     "gated",
     "layer_norm",
     "linear",
@@ -33,4 +34,5 @@ __all__ = [
     "place",
     "project",
     "rms_norm",
+    "to_integers",
 ]

@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 
 from transpect.runtime.machine import kernel
-from transpect.runtime.numeric import Number, activate_all, widen
+from transpect.runtime.numeric import Number, activate_all
+from transpect.runtime.products import quantise, restore
 
 Array = Any
 
 
 @kernel(by_rows=True)
-def look_up(table: Array, factor: Number, x: Array, rows: Any, part: int, parts: int) -> None:
+def look_up(table: Any, factor: Number, x: Array, rows: Any, part: int, parts: int) -> None:
     """x ← factor · the row of the table [V, D] for each token."""
     for r in range(part, rows.n, parts):
-        own = table[rows.token[r]]
-        for i in range(len(own)):
-            x[r, i] = factor * widen(own[i])
+        restore(table, rows.token[r], factor, x[r])
 
 
 @kernel(by_rows=True)
@@ -35,6 +34,22 @@ def activated(kind: int, width: int, x: Array, rows: Any, part: int, parts: int)
     """x ← act(x), [R, N]."""
     for r in range(part, rows.n, parts):
         activate_all(kind, x[r, :width])
+
+
+@kernel(by_rows=True)
+def gate(kind: int, width: int, x: Array, out: Array, rows: Any, part: int, parts: int) -> None:
+    """out ← act(out) ⊙ x, [R, N]."""
+    for r in range(part, rows.n, parts):
+        activate_all(kind, out[r, :width])
+        for i in range(width):
+            out[r, i] *= x[r, i]
+
+
+@kernel(by_rows=True)
+def to_integers(x: Array, width: int, to: Any, rows: Any, part: int, parts: int) -> None:
+    """Rows of x [R, D] to what the product with weights in a format reads."""
+    for r in range(part, rows.n, parts):
+        quantise(x, width, r, r + 1, to)
 
 
 @kernel(by_rows=True)

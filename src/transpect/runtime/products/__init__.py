@@ -15,7 +15,7 @@ from transpect.runtime.products.formats import (
     Int8Groups,
     Int8Rows,
 )
-from transpect.runtime.products.pairs import activations, pair
+from transpect.runtime.products.pairs import activations, pair, restore, width_of
 from transpect.runtime.products.quantising import quantise
 
 __all__ = [
@@ -34,4 +34,6 @@ __all__ = [
     "name",
     "pair",
     "quantise",
+    "restore",
+    "width_of",
 ]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from transpect.runtime.numeric import widen
 from transpect.runtime.products import floats, plain
 from transpect.runtime.products.blocks import emit_blocks
 from transpect.runtime.products.codes import CODES, TOGETHER
@@ -62,6 +65,33 @@ _CHOICES = pairs_of(line())
 chosen_by_types(pair, lambda w, i, v, j, x, start, rows, out: _CHOICES.get((class_of(w), class_of(x))))
 
 
+def width_of(weight: Any) -> int:
+    """D, of packed weights or an array."""
+    if isinstance(weight, Int8Rows):
+        return int(weight.weight.shape[1])
+    code = CODES.get(type(weight))
+    return int(weight.shape[1] if code is None else weight[0].shape[1] // code.size * code.times * BLOCK)
+
+
+def restore(w: Any, i: int, factor: Any, out: Array) -> None:
+    """out ← factor · w[i], [D]: a row of a table; for compiled code."""
+    raise NotImplementedError("for compiled code")
+
+
+def _restore_floats(w: Any, i: int, factor: Any, out: Array) -> None:
+    for d in range(w.shape[1]):
+        out[d] = factor * widen(w[i, d])
+
+
+def _restore_int8(w: Any, i: int, factor: Any, out: Array) -> None:
+    for d in range(w.weight.shape[1]):
+        out[d] = factor * w.scale[i] * np.float32(w.weight[i, d])
+
+
+_TABLES: dict[type | None, Any] = {None: _restore_floats, Int8Rows: _restore_int8}
+chosen_by_types(restore, lambda w, i, factor, out: _TABLES.get(class_of(w)))
+
+
 def activations(weight: Any, rows: int) -> Digits | Blocks | None:
     """Room for what a format computes with, for so many rows (a multiple of eight); None: float32 rows as they are.
 
@@ -73,6 +103,6 @@ def activations(weight: Any, rows: int) -> Digits | Blocks | None:
     code = CODES.get(type(weight))
     if code is None:
         return None
-    columns = weight[0].shape[1] // code.size * code.times * BLOCK
+    columns = width_of(weight)
     together = TOGETHER if line().width > BLOCK else 1
     return Blocks.of(rows, columns, apart=code.apart, together=together)
