@@ -34,6 +34,8 @@ class Format:
 FORMATS: Final[Mapping[str, Format]] = {
     "float32": Format(32, {"dtype": "float32"}, ("F32",), "float32", "float32"),
     "bfloat16": Format(16, {"dtype": "bfloat16"}, ("BF16",), "bfloat16", "bfloat16"),
+    "int8": Format(8, {"dtype": "float32", "quant": "int8"}, ("Q8_0",), "int8_float32", None),
+    "int4": Format(4, {"dtype": "float32", "quant": "int4"}, ("Q4_0", "Q4_K_M"), None, None),
 }
 
 

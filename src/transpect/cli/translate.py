@@ -30,6 +30,7 @@ def translate(
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.batch_size"))] = 32,
     cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
     runtime: Annotated[str, typer.Option("--runtime", metavar="NAME", help=tr("cli.runtime"))] = "auto",
+    quant: Annotated[str | None, typer.Option("--quant", metavar="FORMAT", help=tr("cli.quant"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
@@ -41,7 +42,7 @@ def translate(
 
     texts = texts_given([] if text is None else [text], file)
     kind = cache_named(cache)
-    lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime)
+    lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime, quant=quant)
     count = asked.get("n") or 1
     found = lm.translate(texts, target_language=to, batch_size=batch_size, cache=kind, **asked)
     for place, translation in enumerate(found):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
 from transpect.core import Transformer
+from transpect.core.heads import Projection
 from transpect.interop.gguf import GgufWeights
 from transpect.interop.layouts import Fused, Grouped, Layout, Plain, Stacked
 from transpect.interop.tensors import Link
@@ -45,8 +46,7 @@ class Quantising:
     _taken: dict[nn.Module, bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        plan = self.plan or Plan(GgufBlocks("Q8_0"), {"head.*": GgufBlocks("Q8_0"), TABLE: GgufBlocks("Q8_0")})
-        found = _every(self.model) if self.plan is None else targets(self.model, plan)
+        found = _every(self.model) if self.plan is None else targets(self.model, self.plan)
         modules = {target.module: target for target in found}
         self._targets = {
             f"{name}.weight": modules[module]
@@ -98,7 +98,8 @@ def quantising(model: Transformer, how: str | Format | Plan | None) -> Quantisin
     """How a blank model's weights are stored once they are read.
 
     Args:
-        how: a format or its name (for linear layers), a plan, `KEEP`, or None, which leaves them in full.
+        how: a format for linear layers; the name of one, with which the token table and the head are in 8 bits; a
+            plan; `KEEP`; or None, which leaves all in full.
 
     Raises:
         ConfigError: no such format, or one that can't store this model's weights.
@@ -106,10 +107,20 @@ def quantising(model: Transformer, how: str | Format | Plan | None) -> Quantisin
     if how is None:
         return None
     if isinstance(how, str):
-        plan = None if how == KEEP else Plan(format_named(how))
+        plan = None if how == KEEP else Plan(format_named(how), _in_eight_bits(model))
     else:
         plan = how if isinstance(how, Plan) else Plan(how)
     return Quantising(model, plan)
+
+
+def _in_eight_bits(model: Transformer) -> dict[str, Format | None]:
+    """The token table, and a head's own table: what is nearest to the words, and much of a small model."""
+    own = [
+        f"head.{name}"
+        for name, each in model.head.named_modules()
+        if isinstance(each, Projection) and each.weight is not None
+    ]
+    return {name: Int8() for name in (TABLE, *own)}
 
 
 def _every(model: Transformer) -> list[Target]:

@@ -15,6 +15,11 @@ ROWS: dict[str, Row] = {
         "takes a program where there is one for a model that is not small.",
         "zh": "由什么计算提示之后的各步：torch、program（CPU 解码程序），或 auto：模型不小且有相应程序时用程序。",
     },
+    "cli.quant": {
+        "en": "Put the weights into few bits while loading: int8, int8-group, int4, int4-zero, q8_0, q4_0, …; keep "
+        "leaves the blocks of a GGUF file as they are.",
+        "zh": "加载时将权重量化：int8、int8-group、int4、int4-zero、q8_0、q4_0 等；keep 保留 GGUF 文件中的量化块。",
+    },
     # generate
     "cli.generate.text": {
         "en": "The text to continue; - or nothing reads it from standard input.",

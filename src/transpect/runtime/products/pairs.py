@@ -22,7 +22,7 @@ Pairs = dict[tuple[type | None, type | None], Any]
 
 def pair(w: Any, i: int, v: Any, j: int, x: Any, start: int, rows: int, out: Array) -> None:
     """out[:R] ← w[i] · x[start : start + R], out[R : 2·R] ← v[j] · the same, for R = 1, 4 or 8; for compiled code."""
-    raise NotImplementedError("for compiled code")
+    raise AssertionError("for compiled code")
 
 
 _BYTES = 4
@@ -75,7 +75,7 @@ def width_of(weight: Any) -> int:
 
 def restore(w: Any, i: int, factor: Any, out: Array) -> None:
     """out ← factor · w[i], [D]: a row of a table; for compiled code."""
-    raise NotImplementedError("for compiled code")
+    raise AssertionError("for compiled code")
 
 
 def _restore_floats(w: Any, i: int, factor: Any, out: Array) -> None:

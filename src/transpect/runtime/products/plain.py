@@ -63,12 +63,12 @@ def _by_blocks(w: Any, i: int, x: Any, r: int) -> Number:
 
 def number(w: Any, i: int, d: int) -> Number:
     """The weight in row i and column d; for compiled code."""
-    raise NotImplementedError("for compiled code")
+    raise AssertionError("for compiled code")
 
 
 def columns(w: Any) -> int:
     """D; for compiled code."""
-    raise NotImplementedError("for compiled code")
+    raise AssertionError("for compiled code")
 
 
 def _int8_groups(w: Any, i: int, d: int) -> Number:

@@ -91,7 +91,7 @@ def quantise(x: Array, width: int, first: int, last: int, to: Any) -> None:
 
     A row that holds NaN or infinity gives results that are not finite.
     """
-    raise NotImplementedError("for compiled code")
+    raise AssertionError("for compiled code")
 
 
 _KINDS: dict[type | None, Any] = {Digits: _to_digits, Blocks: _to_blocks}
