@@ -1,4 +1,4 @@
-"""What caches that hold every column have in common: the tags of the columns, and buffers that grow with them.
+"""What caches that hold every column have in common: the tags of the columns.
 
 Axes: B batch, T new, S all, K key-value heads, E head.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Self
 
 import torch
@@ -19,64 +18,35 @@ from transpect.core.context import NO_CARRY, Carry
 from transpect.core.tags import Tags
 
 
-class Buffers:
-    """Numbers of all columns, one tensor [B, K, S, …] a layer.
-
-    Buffers double when they are full, so n single-token passes copy O(n) numbers in all.
-    """
-
-    def __init__(self) -> None:
-        self._of_layer: dict[int, Tensor] = {}
-
-    def append(self, layer: int, new: Tensor, start: int) -> Tensor:
-        """Put ``new`` [B, K, T, …] behind the first ``start`` columns; give all of them."""
-        buffer, end = self._of_layer.get(layer), start + new.shape[2]
-        if buffer is None or buffer.shape[2] < end:
-            batch, heads, _, *rest = new.shape
-            # the first pass is often a whole prompt: leave room for a few tokens, then double
-            grown = new.new_empty(batch, heads, max(end + 64, 2 * start), *rest)
-            if buffer is not None:
-                grown[:, :, :start] = buffer[:, :, :start]
-            buffer = self._of_layer[layer] = grown
-        buffer[:, :, start:end] = new
-        return buffer[:, :, :end]
-
-    def change(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace each layer's buffer, which ``change`` must not share."""
-        self._of_layer = {layer: change(buffer) for layer, buffer in self._of_layer.items()}
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._of_layer = {}
-
-    def fork(self) -> Buffers:
-        """An independent copy."""
-        twin = Buffers()
-        twin._of_layer = {layer: buffer.clone() for layer, buffer in self._of_layer.items()}
-        return twin
-
-    def columns(self, length: int) -> dict[int, Tensor]:
-        """The first ``length`` columns of each layer, as views."""
-        return {layer: buffer[:, :, :length] for layer, buffer in self._of_layer.items()}
-
-    @property
-    def nbytes(self) -> int:
-        """Memory in bytes, room that is not yet used included."""
-        return sum(buffer.nbytes for buffer in self._of_layer.values())
-
-
 class AllColumns:
-    """Appends columns; rows may be padded anywhere, since the tags say which columns are real. A child says in which
-    `Buffers` what is kept of a column.
+    """Appends columns; rows may be padded anywhere, since the tags say which columns are real. A child holds the keys
+    and values, and does with them what is done with the tags.
 
     For inference: gradients do not flow through it.
     """
 
-    def __init__(self, n_buffers: int) -> None:
+    def __init__(self) -> None:
         self._tags: Tags | None = None
         self._pending = 0
-        self._buffers = [Buffers() for _ in range(n_buffers)]
         self._source = SourceKeys()
+
+    def _make_room(self, tags: Tags) -> None:
+        """Before new columns are noted: what can't be held is refused here."""
+
+    def _cut(self, length: int) -> None:
+        """Forget all columns from ``length`` on."""
+        raise AssertionError("abstract")
+
+    def _blank(self, gone: Tensor) -> None:
+        """Tokens [B, S] bool have become padding."""
+
+    def _arrange(self, order: Tensor) -> None:
+        """Of each row keep the columns ``order`` [B, S'], in that order."""
+        raise AssertionError("abstract")
+
+    def _choose(self, rows: Tensor) -> None:
+        """Keep these rows [B'], in that order."""
+        raise AssertionError("abstract")
 
     @property
     def length(self) -> int:
@@ -88,15 +58,6 @@ class AllColumns:
         """Those of all columns; None where nothing is held."""
         return self._tags
 
-    def columns(self) -> list[dict[int, Tensor]]:
-        """What each of the buffers holds of each layer, as views."""
-        return [buffers.columns(self.length) for buffers in self._buffers]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the buffers in bytes."""
-        return sum(buffers.nbytes for buffers in self._buffers)
-
     @property
     def next_position(self) -> Tensor | int:
         """The position after the last real token: a number where all rows agree, else [B, 1]."""
@@ -104,6 +65,7 @@ class AllColumns:
 
     def admit(self, tags: Tags) -> Tags:
         """Note the new tokens, give the tags of all keys."""
+        self._make_room(tags)
         self._pending = tags.shape[1]
         self._tags = tags if self._tags is None else self._tags.join(tags)
         return self._tags
@@ -124,12 +86,8 @@ class AllColumns:
         """Forget all columns from ``length`` on. What is known of an encoder's output stays."""
         if self._tags is None or length >= self.length:
             return
-        if length:
-            self._tags = self._tags.columns(slice(0, length))
-            return
-        self._tags = None
-        for buffers in self._buffers:
-            buffers.clear()
+        self._tags = self._tags.columns(slice(0, length)) if length else None
+        self._cut(length)
 
     def forget(self, keep: Tensor) -> None:
         """See `Cache.forget`. What is forgotten before the end of a row takes its place until `compact` or `crop`."""
@@ -140,6 +98,7 @@ class AllColumns:
         gone = gone[:, :left]
         if self._tags is not None and bool(gone.any()):
             self._tags = blanked(self._tags, gone)
+            self._blank(gone)
 
     def compact(self) -> None:
         """Forget as many columns as every row has of padding, wherever it stands; each row keeps its order.
@@ -154,22 +113,19 @@ class AllColumns:
             # of each row: padding first, then its tokens in their order
             order = real.long().argsort(dim=1, stable=True)[:, self.length - longest :]  # [B, S']
             self._tags = arranged(self._tags, order)
-            for buffers in self._buffers:
-                buffers.change(partial(_gather, order=order))
+            self._arrange(order)
         self._tags = unpadded(self._tags)
 
     def select(self, rows: Tensor) -> None:
         """Keep the rows ``rows`` [B'] of the batch, in that order; a row may be chosen more than once or not at all."""
         if self._tags is not None:
             self._tags = self._tags.rows(rows)
-        for buffers in self._buffers:
-            buffers.change(lambda buffer: buffer[rows])
+        self._choose(rows)
         self._source = self._source.rows(rows)
 
     def _copy_to(self, twin: Self) -> Self:
         """Make ``twin`` an independent copy of this."""
         twin._tags, twin._source = self._tags, self._source.fork()
-        twin._buffers = [buffers.fork() for buffers in self._buffers]
         return twin
 
 
@@ -214,11 +170,6 @@ def arranged(tags: Tags, order: Tensor) -> Tags:
         is_global=tags.is_global.gather(1, order),
         horizon=tags.horizon,
     )
-
-
-def _gather(buffer: Tensor, order: Tensor) -> Tensor:
-    where = order[:, None, :, None].expand(-1, buffer.shape[1], -1, buffer.shape[3])
-    return buffer.gather(2, where)
 
 
 def unpadded(tags: Tags) -> Tags:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from transpect.cache.columns import AllColumns
+from transpect.cache.buffers import Buffered
 
 
-class DenseCache(AllColumns):
+class DenseCache(Buffered):
     """Keys and values as they are."""
 
     def __init__(self) -> None:
@@ -24,4 +24,4 @@ class DenseCache(AllColumns):
 
     def fork(self) -> DenseCache:
         """An independent copy."""
-        return self._copy_to(DenseCache())
+        return self._buffers_to(DenseCache())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transpect.base.checks import within
 from transpect.base.errors import ConfigError
-from transpect.cache.columns import AllColumns
+from transpect.cache.buffers import Buffered
 
 LEVELS = 255
 """The largest code."""
@@ -58,7 +58,7 @@ class Codes:
         return restored.flatten(-2).to(dtype)
 
 
-class Int8Cache(AllColumns):
+class Int8Cache(Buffered):
     """As `DenseCache`, with 1 + 4/g bytes a number: one for its code, and two bfloat16 for each group of g numbers.
 
     Groups are of one token and one head, so what a token gives depends on nothing but itself: not on how a prompt is
@@ -86,7 +86,7 @@ class Int8Cache(AllColumns):
 
     def fork(self) -> Int8Cache:
         """An independent copy."""
-        return self._copy_to(Int8Cache(self.group))
+        return self._buffers_to(Int8Cache(self.group))
 
     def _rounded(self, first: int, layer: int, new: Tensor) -> Tensor:
         check_group(self.group, new.shape[-1])
