@@ -175,6 +175,7 @@ def tools() -> SimpleNamespace:
         built=cache(build),
         tokens=tokens,
         left=left,
+        of=Tags.of,
         Batch=Batch,
         as_cache=as_cache,
         POSITIONS=POSITIONS,

@@ -11,8 +11,11 @@ import torch
 
 from transpect.base.errors import ConfigError, MaskError
 from transpect.cache import (
+    BlockPool,
     DenseCache,
     Int8Cache,
+    PagedCache,
+    Pages,
     SegmentMemory,
     SinksCache,
     Sliding,
@@ -54,6 +57,7 @@ class Kind:
 KINDS = {
     "dense": Kind(DenseCache, SCHEMES),
     "static": Kind(lambda: StaticCache(40)),
+    "paged": Kind(lambda: PagedCache(Pages(BlockPool(3)))),
     "int8": Kind(lambda: Int8Cache(2), fresh=lambda: Int8Cache(2)),
     "sliding": Kind(lambda: SlidingCache(100), refuses=("forget",)),
     "sinks": Kind(lambda: SinksCache(2, 38, [unmoved] * 2)),  # of which nothing falls out: see its own tests
@@ -146,7 +150,7 @@ def test_compact(batch: Any, kind: str) -> None:
     batch.keep_rows([1, 1])
     batch.compact()
     assert batch.cache.length <= before
-    if kind in ("dense", "static", "int8", "sinks"):  # padding falls out of others by itself
+    if kind in ("dense", "static", "paged", "int8", "sinks"):  # padding falls out of others by itself
         assert batch.cache.length == max(map(len, batch.columns))
     batch.goes_on(TOLERANCE)
 
@@ -173,7 +177,7 @@ def test_forget(batch: Any, kind: str, tools: Any) -> None:
 
 
 @pytest.mark.parametrize("positions", DISTANCES)
-@pytest.mark.parametrize("kind", ["dense", "static", "int8"])
+@pytest.mark.parametrize("kind", ["dense", "static", "paged", "int8"])
 @torch.no_grad()
 def test_forget_inside(kind: str, positions: str, tools: Any) -> None:
     """In one layer, where the keys of later tokens do not know of those that go."""
@@ -235,7 +239,7 @@ def test_an_empty_one_can_do_everything(kind: str) -> None:
 
 
 @pytest.mark.parametrize("keep", [torch.ones(3, 9), torch.ones(3, 5, dtype=torch.bool), torch.ones(2, 6) > 0], ids=str)
-@pytest.mark.parametrize("kind", ["dense", "static", "sliding"])
+@pytest.mark.parametrize("kind", ["dense", "static", "paged", "sliding"])
 @torch.no_grad()
 def test_a_mask_of_another_shape_is_refused(kind: str, keep: torch.Tensor, tools: Any) -> None:
     model, cache = tools.build(), KINDS[kind].make()

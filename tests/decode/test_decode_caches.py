@@ -8,7 +8,7 @@ import pytest
 
 from transpect.base.codec import from_data
 from transpect.base.errors import ConfigError, ContextLengthError
-from transpect.cache import CacheKind, Dense, Int8, Sinks, Sliding, Static
+from transpect.cache import CacheKind, Dense, Int8, Paged, Sinks, Sliding, Static
 from transpect.decode import GenerationParams, Request, generate, stream
 
 
@@ -37,6 +37,14 @@ def test_buffers_of_one_length_change_nothing(positions: str, shape: str, tools:
         stream(model, requests, cache=Static(least - 1))
 
 
+@pytest.mark.parametrize("shape", ["gqa", "encoder-decoder"])
+@pytest.mark.parametrize("strategy", [{}, {"num_beams": 3, "n": 2}, {"prompt_lookup_num_tokens": 3}], ids=str)
+def test_blocks_change_nothing(strategy: dict[str, Any], shape: str, tools: Any) -> None:
+    model = tools.model(tools.Case("rope", shape))
+    requests = tools.requests(model, [GenerationParams(3 + i, seed=i).override(strategy) for i in range(4)])
+    same(generate(model, requests, cache=Paged(3)), generate(model, requests))
+
+
 @pytest.mark.parametrize("positions", ["rope", "transformer-xl"])
 def test_eight_bits_depend_on_no_neighbour(positions: str, tools: Any) -> None:
     model = tools.model(tools.Case(positions, "gqa"))
@@ -54,7 +62,7 @@ def test_the_widest_window_is_all_that_is_needed(tools: Any) -> None:
         stream(tools.model(), requests, cache=Sliding())
 
 
-@pytest.mark.parametrize("kind", [Dense(), Static(9), Int8(), Sliding(3), Sinks(2, 5)], ids=str)
+@pytest.mark.parametrize("kind", [Dense(), Static(9), Paged(8), Int8(), Sliding(3), Sinks(2, 5)], ids=str)
 def test_a_kind_has_a_name(kind: CacheKind) -> None:
     options = {name: value for name, value in vars(kind).items() if value is not None}
     assert from_data(CacheKind, {"kind": kind.kind, **options}) == kind  # type: ignore[type-abstract]

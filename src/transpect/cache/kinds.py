@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from transpect.base.checks import within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
+from transpect.cache.block_pool import BlockPool
 from transpect.cache.dense import DenseCache
 from transpect.cache.int8 import Int8Cache, check_group
 from transpect.cache.memory import check_memory
+from transpect.cache.paged import PagedCache, Pages
 from transpect.cache.sinks import SinksCache
 from transpect.cache.sliding import SlidingCache
 from transpect.cache.static import StaticCache
@@ -70,6 +72,23 @@ class Static(CacheKind, kind="static"):
 
     def room(self, config: ModelConfig) -> int | None:
         return min(self.length, config.context_length)
+
+
+@dataclass(frozen=True)
+class Paged(CacheKind, kind="paged"):
+    """All keys and values in blocks that rows share while they are alike (`PagedCache`).
+
+    Attributes:
+        block: how many tokens a block has room for.
+    """
+
+    block: int = 16
+
+    def __post_init__(self) -> None:
+        within("block", self.block)
+
+    def build(self, config: ModelConfig) -> Cache:
+        return PagedCache(Pages(BlockPool(self.block)))
 
 
 @dataclass(frozen=True)
