@@ -27,7 +27,6 @@ from transpect.quant import (
     quantise_model,
     windows_of,
 )
-
 from transpect.quant.names import FORMATS
 from transpect.quant.rounding import rounded
 from transpect.quant.swap import targets
@@ -97,14 +96,14 @@ def test_columns_that_no_input_reaches_are_rounded() -> None:
     assert all(torch.isfinite(v).all() for v in Gptq().stored(W, torch.zeros(32, 32).double(), format).values())
 
 
-def small(name: str, **options: object) -> ModelConfig:
+def small(name: str) -> ModelConfig:
     config = PRESETS[name].build()
     towers = {
         tower: replace(
             stack,
             n_layers=2,
             attention=replace(stack.attention, n_heads=4, n_kv_heads=None, head_dim=8),
-            ffn=options.get("ffn", replace(stack.ffn, d_ff=64)),  # type: ignore[type-var]
+            ffn=replace(stack.ffn, d_ff=64),  # type: ignore[type-var]
             dropout=0.0,
         )
         for tower, stack in config.towers.items()
@@ -119,9 +118,9 @@ def texts(n_windows: int, length: int, seed: int = 8) -> list[Tensor]:
     return windows_of(ids.tolist(), length)
 
 
-def made(name: str, **options: object) -> Transformer:
+def made(name: str) -> Transformer:
     """Weights as wide as those of a trained model, so that attention and errors are not next to nothing."""
-    model = Transformer(small(name, **options))
+    model = Transformer(small(name))
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, nn.Linear):
@@ -129,7 +128,7 @@ def made(name: str, **options: object) -> Transformer:
     return model.eval()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2", "bert"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert-base"])
 @torch.no_grad()
 def test_a_model_is_nearer_on_its_calibration_text_than_by_rounding(name: str) -> None:
     full, windows = made(name), texts(24, 16)
@@ -176,27 +175,32 @@ def test_each_layer_is_fitted_to_what_the_layers_before_it_give_now() -> None:
 
 @torch.no_grad()
 def test_experts_that_nothing_reaches_are_rounded_and_a_head_of_its_own_is_solved() -> None:
-    full = made(
-        "llama", ffn=Moe(replace(PRESETS["llama"].build().towers["decoder"].ffn, d_ff=64), n_experts=8, active=1)
-    )
-    windows = texts(1, 8)
-    format = Int4(group=16)
-    model = calibrated_model(deepcopy(full), Plan(format, {"head": Int8()}), windows)
-    plain = quantise_model(deepcopy(full), Plan(format, {"head": Int8()}))
-    kinds = []
-    for name, module in plain.named_modules():
-        if "experts" in name and hasattr(module, "packed"):
-            kinds.append(torch.equal(module.packed, model.get_submodule(name).packed))  # type: ignore[arg-type]
-    assert any(kinds) and not all(kinds)
+    config = small("llama")
+    stack = next(iter(config.towers.values()))
+    config = replace(config, decoder=replace(stack, ffn=Moe(experts=8, active=1, ffn=stack.ffn)))
+    full, format = Transformer(config).eval(), Int4(group=16)
+    plan = Plan(format, {"head": format})
+    model = calibrated_model(deepcopy(full), plan, texts(1, 8))
+    plain = quantise_model(deepcopy(full), plan)
+    same = {
+        name: torch.equal(module.packed, model.get_submodule(name).packed)  # type: ignore[arg-type]
+        for name, module in plain.named_modules()
+        if hasattr(module, "packed")
+    }
+    experts = [equal for name, equal in same.items() if "experts" in name]
+    assert any(experts) and not all(experts)
+    assert not any(equal for name, equal in same.items() if name.startswith("head"))
 
 
 def test_what_it_refuses() -> None:
+    config = small("gpt2")
+    shared = replace(config, decoder=replace(config.towers["decoder"], n_unique=1))
     with pytest.raises(ConfigError, match="calibrate"):
         calibrated_model(made("gpt2"), Plan(Int8()), [])
     with pytest.raises(ConfigError, match="one tower"):
-        calibrated_model(Transformer(small("t5")), Plan(Int8()), texts(1, 8))
+        calibrated_model(Transformer(small("t5-small")), Plan(Int8()), texts(1, 8))
     with pytest.raises(ConfigError, match="of their own"):
-        calibrated_model(Transformer(small("albert")), Plan(Int8()), texts(1, 8))
+        calibrated_model(Transformer(shared), Plan(Int8()), texts(1, 8))
     with pytest.raises(ConfigError):
         Gptq(damping=0)
     with pytest.raises(DataError):

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "bench": ("decode", "prefill", "load", "attention"),
     "model": ("list", "show"),
     "convert": (),
+    "quantize": (),
     "tokenizer": ("train", "encode", "decode"),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from transpect.base.messages import bench, cli, compare, demo, options, parameters, tables, verify, writing
+from transpect.base.messages import bench, cli, compare, demo, options, parameters, quantize, tables, verify, writing
 from transpect.base.messages.row import Row
 
 __all__ = ["TABLE", "Row"]
@@ -33,4 +33,5 @@ TABLE: Mapping[str, Row] = _joined(
     verify.ROWS,
     compare.ROWS,
     bench.ROWS,
+    quantize.ROWS,
 )

@@ -1,0 +1,65 @@
+"""``transpect quantize``: its options and its table."""
+
+from transpect.base.messages.row import Row
+
+ROWS: dict[str, Row] = {
+    "cli.quantize": {
+        "en": "Put a decoder's weights into few bits, and say what that changes on a text.\n\nThe linear layers take "
+        "--format; the head and the token table stay as they are unless --keep names them.",
+        "zh": "用更少的比特存放解码器的权重，并在文本上报告由此带来的变化。\n\n线性层采用 --format；输出头与词元表"
+        "保持原样，除非由 --keep 指定。",
+    },
+    "cli.quantize.format": {
+        "en": "int8, int8-group, int4, int4-64, int4-zero, int4-zero-64, q8_0, q4_0, q4_1, q4_k, q6_k.",
+        "zh": "int8、int8-group、int4、int4-64、int4-zero、int4-zero-64、q8_0、q4_0、q4_1、q4_k、q6_k。",
+    },
+    "cli.quantize.method": {
+        "en": "round: each weight to the nearest value. gptq: later columns make up for the errors of earlier ones, on "
+        "the text of --calibration.",
+        "zh": "round：每个权重取最近的值。gptq：在 --calibration 的文本上，由后面的列弥补前面各列的误差。",
+    },
+    "cli.quantize.keep": {
+        "en": "Another format for parts of the model, by name, `full` for none: --keep token=int8 --keep down=full. "
+        "Can be given several times.",
+        "zh": "按名称为模型的某些部分指定其他格式，full 表示不变：--keep token=int8 --keep down=full。可多次给出。",
+    },
+    "cli.quantize.calibration": {
+        "en": "A text that gptq reads; not the one to evaluate on.",
+        "zh": "gptq 读取的校准文本；不应与评测文本相同。",
+    },
+    "cli.quantize.eval": {
+        "en": "The text on which both models are compared.",
+        "zh": "用来比较前后两个模型的文本。",
+    },
+    "cli.quantize.tokens": {
+        "en": "How many tokens of each text are read, from its beginning.",
+        "zh": "每个文本从开头起读取多少个词元。",
+    },
+    "cli.quantize.length": {
+        "en": "Tokens of a window, or the context if that is shorter.",
+        "zh": "每个窗口的词元数；上下文更短时取上下文长度。",
+    },
+    "cli.quantize.out": {
+        "en": "Where to save the model; refused for now: no checkpoint holds these formats yet.",
+        "zh": "模型的保存位置；目前会被拒绝：尚无可存放这些格式的模型文件。",
+    },
+    "cli.quantize.calibrating": {"en": "layers", "zh": "层"},
+    "cli.quantize.comparing": {"en": "windows", "zh": "窗口"},
+    "cli.quantize.perplexity_before": {"en": "perplexity before", "zh": "原困惑度"},
+    "cli.quantize.perplexity_before.unit": {"en": "exp(loss) in float32", "zh": "exp(损失)，float32"},
+    "cli.quantize.perplexity": {"en": "perplexity after", "zh": "现困惑度"},
+    "cli.quantize.perplexity.unit": {"en": "exp(loss)", "zh": "exp(损失)"},
+    "cli.quantize.change": {"en": "change", "zh": "变化"},
+    "cli.quantize.change.unit": {"en": "of perplexity", "zh": "困惑度的变化"},
+    "cli.quantize.kl": {"en": "KL(before ‖ after)", "zh": "KL(原 ‖ 现)"},
+    "cli.quantize.kl.unit": {"en": "nats per token", "zh": "纳特／词元"},
+    "cli.quantize.top1": {"en": "top-1 agreement", "zh": "首选一致率"},
+    "cli.quantize.top1.unit": {"en": "of tokens", "zh": "占词元的比例"},
+    "cli.quantize.bits_per_weight": {"en": "bits per weight", "zh": "每权重比特数"},
+    "cli.quantize.bits_per_weight.unit": {
+        "en": "of the whole model, scales and what stays in float32 included",
+        "zh": "整个模型，含缩放系数与保持 float32 的部分",
+    },
+    "cli.quantize.n_tokens": {"en": "tokens", "zh": "词元数"},
+    "cli.quantize.n_tokens.unit": {"en": "predicted", "zh": "被预测的词元"},
+}
