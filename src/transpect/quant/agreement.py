@@ -90,7 +90,7 @@ def windows_of(ids: Sequence[int], length: int, most: int | None = None, start: 
 
 def bits_per_weight(model: Transformer, before: Transformer) -> float:
     """Bits in which all weights are stored, scales, norms and tables included, by the number of weights in full."""
-    parts = list(model.parameters())
+    parts: list[Tensor] = list(model.parameters())
     parts += [part for module in model.modules() if isinstance(module, Quantised) for part in module.stored().values()]
     n_weights = sum(parameter.numel() for parameter in before.parameters())
     return 8 * sum(part.numel() * part.element_size() for part in parts) / n_weights
