@@ -9,7 +9,7 @@ and what comes after them in the layer is measured only then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,11 +156,8 @@ class _Solver:
             raise _EnoughError
 
         for window in range(self.n_windows):
-            try:
-                with _seeing([module], see):
-                    section(window)
-            except _EnoughError:
-                pass
+            with suppress(_EnoughError), _seeing([module], see):
+                section(window)
         return total
 
 
@@ -208,9 +205,8 @@ def _entry(model: Transformer, stack: Stack, ids: Tensor) -> _Window:
 
     handle = stack.register_forward_pre_hook(catch)
     try:
-        model.hidden(ids.to(model.token.weight.device))
-    except _EnoughError:
-        pass
+        with suppress(_EnoughError):
+            model.hidden(ids.to(model.token.weight.device))
     finally:
         handle.remove()
     ((x, context),) = caught

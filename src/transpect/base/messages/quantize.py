@@ -11,7 +11,7 @@ ROWS: dict[str, Row] = {
     },
     "cli.quantize.format": {
         "en": "int8, int8-group, int4, int4-64, int4-zero, int4-zero-64, q8_0, q4_0, q4_1, q4_k, q6_k.",
-        "zh": "int8、int8-group、int4、int4-64、int4-zero、int4-zero-64、q8_0、q4_0、q4_1、q4_k、q6_k。",
+        "zh": "格式：int8、int8-group、int4、int4-64、int4-zero、int4-zero-64、q8_0、q4_0、q4_1、q4_k、q6_k。",
     },
     "cli.quantize.method": {
         "en": "round: each weight to the nearest value. gptq: later columns make up for the errors of earlier ones, on "
