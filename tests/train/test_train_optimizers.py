@@ -166,3 +166,22 @@ def test_refuses_what_means_nothing(data: dict[str, object], message: str) -> No
 def test_a_rate_is_given_by_copy() -> None:
     for spec in OPTIMIZERS:
         assert spec.at(0.5) == replace(spec, lr=0.5)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("optimizer", [AdamW(), Sgd(momentum=0.9)], ids=["adamw", "sgd"])
+def test_a_matrix_that_was_loaded_transposed_is_trained_like_any_other(optimizer: Optimizer) -> None:
+    """torch's fused AdamW takes weight and gradient by memory, whatever their strides."""
+    updated = []
+    for turned in (False, True):
+        layer = torch.nn.Linear(5, 5, dtype=torch.float64)
+        values = torch.linspace(-1.0, 1.0, 25, dtype=torch.float64).view(5, 5).sin()
+        layer.weight.data = values.t().contiguous().t() if turned else values
+        layer.bias.data.zero_()
+        made = optimizer.build(layer)
+        set_rate(made, 0.1)
+        for step in range(3):
+            layer.zero_grad()
+            layer(torch.arange(5.0, dtype=torch.float64) - step).cos().sum().backward()
+            made.step()
+        updated.append(layer.weight.detach().clone())
+    torch.testing.assert_close(*updated, rtol=0, atol=1e-12)

@@ -65,6 +65,7 @@ class AdamW(Optimizer, kind="adamw"):
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         groups = decay_groups(model, self.weight_decay)
+        _lay_out([weight for group in groups for weight in group["params"]])
         # one pass over memory instead of a dozen: four times as fast as `foreach` on a CPU, and right on a GPU too
         fused = all(weight.device.type in ("cpu", "cuda") for group in groups for weight in group["params"])
         return torch.optim.AdamW(groups, lr=0.0, betas=self.betas, eps=self.eps, fused=fused)
@@ -157,6 +158,16 @@ def load_optimizer_tensors(
         # a step counter lives on the CPU unless the optimizer is fused on a GPU; the moments live with their weight
         on_weight = value.shape == weight.shape or optimizer.defaults.get("fused", False)
         optimizer.state[weight][key] = value.to(weight.device if on_weight else "cpu")
+
+
+def _lay_out(weights: Iterable[nn.Parameter]) -> None:
+    """Lay each weight out row by row, in place.
+
+    torch's fused AdamW on a CPU goes through weight, gradient and moments by memory, whatever their strides, so a matrix
+    that was loaded transposed would take up the gradients of its mirror image.
+    """
+    for weight in weights:
+        weight.data = weight.data.contiguous()
 
 
 def _not_negative(name: str, value: float) -> None:
