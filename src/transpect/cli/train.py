@@ -34,8 +34,13 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=destination, help=tr("cli.train.out"))],
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help=tr("cli.train.data"))] = None,
     resume: Annotated[str, typer.Option("--resume", metavar="auto|never|DIR", help=tr("cli.train.resume"))] = "never",
+    return_memory: Annotated[bool, typer.Option("--return-memory", help=tr("cli.train.return_memory"))] = False,
 ) -> None:
     """Train and leave a run directory; 130 is the exit code of a run that was stopped and saved."""
+    from transpect.base.allocator import keep_freed_memory
+
+    if not return_memory:
+        keep_freed_memory()
     from transpect.train import load_recipe
     from transpect.train import train as run
 

@@ -136,6 +136,11 @@ ROWS: dict[str, Row] = {
         "en": "auto goes on where the run in --out was left, never starts anew, a directory goes on from that run.",
         "zh": "auto 从 --out 中断处继续，never 从头开始，给出目录则从那次训练继续。",
     },
+    "cli.train.return_memory": {
+        "en": "Give freed memory back to the system at once, as glibc does by itself; by default it is kept for the "
+        "next step.",
+        "zh": "释放的内存立即还给系统（glibc 自身的做法）；默认留给下一步使用。",
+    },
     "cli.train.keys": {
         "en": "Set any key of the recipe: --model.n_layers 2, --train.max_steps 24; --KEY=VALUE works too.",
         "zh": "设置配方中的任何一项：--model.n_layers 2、--train.max_steps 24；也可写作 --KEY=VALUE。",
