@@ -33,6 +33,10 @@ LOAD = """\
 transpect bench load
 transpect bench load --formats bfloat16 --against transformers"""
 
+TRAIN = """\
+transpect bench train
+transpect bench train --formats bfloat16 --against nanogpt-style --rounds 9 --out train.json"""
+
 ATTENTION = """\
 transpect bench attention
 transpect bench attention --quick"""
@@ -104,6 +108,25 @@ def load(
     from transpect.bench.load import TASK, Loading, measure
 
     what = Loading(model, known_formats(words(formats)))
+    return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
+
+
+@app.command("train", cls=Command, help=tr("cli.bench.train"), epilog=TRAIN)
+def train(
+    formats: Annotated[str, typer.Option("--formats", metavar="NAME,NAME", help=tr("cli.bench.dtypes"))] = (
+        "float32,bfloat16"
+    ),
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help=tr("cli.bench.steps"))] = 5,
+    against: Against = "transformers,nanogpt-style",
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    peer_python: PeerPython = None,
+    out: Out = None,
+) -> int:
+    """Tokens a second and peak memory of updates."""
+    from transpect.bench.train import TASK, Training, known_dtypes, measure
+
+    what = Training(known_dtypes(words(formats)), at_least("--steps", 1, steps))
     return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
 
 

@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fill-mask": (),
     "eval": (),
     "verify": (),
-    "bench": ("decode", "prefill", "load", "attention"),
+    "bench": ("decode", "prefill", "load", "train", "attention"),
     "model": ("list", "show"),
     "convert": (),
     "quantize": (),

@@ -28,6 +28,16 @@ ROWS: dict[str, Row] = {
         "zh": "实测打开模型、以及到读出第一个词元需要多久，与其他程序对比。\n\n"
         "各程序每一轮都以同样的格式重新打开同一文件；文件已在系统缓存中。比值小于 1 表示我们更快就绪。",
     },
+    "cli.bench.train": {
+        "en": "Measure how many tokens a second a small GPT-2 is trained on, and in how much memory, beside other "
+        "programs.",
+        "zh": "实测训练一个小型 GPT-2 每秒处理多少词元、占用多少内存，与其他程序对比。",
+    },
+    "cli.bench.dtypes": {
+        "en": "In which dtypes passes run: float32, bfloat16.",
+        "zh": "前向与反向用哪些数据类型：float32、bfloat16。",
+    },
+    "cli.bench.steps": {"en": "Updates in each turn.", "zh": "每轮更新多少步。"},
     "cli.bench.attention": {
         "en": "Measure what each way to compute attention costs over length, beside torch's with a mask.",
         "zh": "实测各种注意力算法随长度的开销，与 torch 带掩码的算法对比。",

@@ -1,0 +1,1 @@
+"""Updates of a small GPT-2, a file a program."""
