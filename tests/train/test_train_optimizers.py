@@ -169,13 +169,20 @@ def test_a_rate_is_given_by_copy() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [AdamW(), Sgd(momentum=0.9)], ids=["adamw", "sgd"])
-def test_a_matrix_that_was_loaded_transposed_is_trained_like_any_other(optimizer: Optimizer) -> None:
-    """torch's fused AdamW takes weight and gradient by memory, whatever their strides."""
+@pytest.mark.parametrize("stored", ["transposed", "part", "part of transposed"])
+def test_however_a_matrix_lies_in_memory_it_is_trained_like_any_other(optimizer: Optimizer, stored: str) -> None:
+    """torch's fused AdamW goes by memory, whatever the strides; GPT-2 is loaded as transposed parts of one QKV."""
+    values = torch.linspace(-1.0, 1.0, 25, dtype=torch.float64).view(5, 5).sin()
+    laid = {
+        "transposed": values.t().contiguous().t(),
+        "part": torch.cat([values, values], 1)[:, :5],
+        "part of transposed": torch.cat([values, values]).t().contiguous().t()[:5],
+    }[stored]
+    assert torch.equal(laid, values) and laid.stride() != values.stride()
     updated = []
-    for turned in (False, True):
+    for weight in (values.clone(), laid):
         layer = torch.nn.Linear(5, 5, dtype=torch.float64)
-        values = torch.linspace(-1.0, 1.0, 25, dtype=torch.float64).view(5, 5).sin()
-        layer.weight.data = values.t().contiguous().t() if turned else values
+        layer.weight.data = weight
         layer.bias.data.zero_()
         made = optimizer.build(layer)
         set_rate(made, 0.1)

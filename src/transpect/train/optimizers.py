@@ -163,8 +163,9 @@ def load_optimizer_tensors(
 def _lay_out(weights: Iterable[nn.Parameter]) -> None:
     """Lay each weight out row by row, in place.
 
-    torch's fused AdamW on a CPU goes through weight, gradient and moments by memory, whatever their strides, so a matrix
-    that was loaded transposed would take up the gradients of its mirror image.
+    torch's fused AdamW on a CPU goes through weight, gradient and moments by memory, whatever their strides. A matrix
+    that is a part of a larger one, as queries are of GPT-2's stored QKV, would take up the wrong gradients, and write
+    into its neighbours.
     """
     for weight in weights:
         weight.data = weight.data.contiguous()
