@@ -32,7 +32,7 @@ from transpect.interop.mapped import write_weights
 from transpect.interop.names import locate
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
 from transpect.interop.places import CERTIFICATE
-from transpect.interop.quantising import quantising
+from transpect.interop.quantising import in_full, quantising
 from transpect.interop.sentence import MODULES, read_pooled, sayable, without_heads, write_head
 from transpect.interop.sources import CONFIG, GENERATION, Source, open_source
 from transpect.interop.tensors import Table, identity, link, pack_state
@@ -90,7 +90,8 @@ def save_model(
             that the family knows.
 
     Raises:
-        CheckpointError: it can't be written, or could not be read again (see also `checkpoint_directory`).
+        CheckpointError: weights are quantised, it can't be written, or could not be read again (see also
+            `checkpoint_directory`).
     """
     with checkpoint_directory(path) as staging:
         write_model(model, staging, generation=generation, extra_config=extra_config)
@@ -118,6 +119,7 @@ def write_model(
     model: Transformer, folder: Path, *, generation: Mapping[str, Any] = {}, extra_config: Mapping[str, Any] = {}
 ) -> None:
     """As `save_model`, straight into a directory that exists; for use inside `checkpoint_directory`."""
+    in_full(model)
     state = model.state_dict()
     kind, data = _as_family(model.config)
     model_type = data["model_type"]

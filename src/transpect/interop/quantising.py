@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from transpect.base.errors import ConfigError
+from transpect.base.errors import CheckpointError, ConfigError
 from transpect.core import Transformer
 from transpect.core.heads import Projection
 from transpect.interop.gguf import GgufWeights
@@ -20,6 +20,7 @@ from transpect.interop.tensors import Link
 from transpect.interop.weights import Weights
 from transpect.quant import Format, GgufBlocks, Int8, Plan, QuantEmbedding, format_named
 from transpect.quant.formats import Stored
+from transpect.quant.linear import Quantised
 from transpect.quant.rounding import rounded
 from transpect.quant.swap import TABLE, Target, swap, targets
 
@@ -111,6 +112,22 @@ def quantising(model: Transformer, how: str | Format | Plan | None) -> Quantisin
     else:
         plan = how if isinstance(how, Plan) else Plan(how)
     return Quantising(model, plan)
+
+
+def in_full(model: Transformer) -> None:
+    """See that no weight is in a format: a checkpoint directory is written of whole weights only.
+
+    Raises:
+        CheckpointError: some are; they are named.
+    """
+    names = [name for name, module in model.named_modules() if isinstance(module, Quantised)]
+    if names:
+        more = "" if len(names) == 1 else f" and {len(names) - 1} more"
+        raise CheckpointError(
+            "a model with quantised weights can't be saved as a checkpoint",
+            value=f"{names[0]}{more}",
+            remedy="Save the model that it was made from, and quantise while loading: load_model(path, quant=…).",
+        )
 
 
 def _in_eight_bits(model: Transformer) -> dict[str, Format | None]:
