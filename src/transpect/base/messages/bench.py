@@ -38,6 +38,25 @@ ROWS: dict[str, Row] = {
         "zh": "前向与反向用哪些数据类型：float32、bfloat16。",
     },
     "cli.bench.steps": {"en": "Updates in each turn.", "zh": "每轮更新多少步。"},
+    "cli.bench.encode": {
+        "en": "Measure how many sentences a second an encoder such as BERT turns into vectors, beside other programs "
+        "with the same weights. 32 sentences of different lengths are one batch.",
+        "zh": "实测 BERT 之类的编码器每秒把多少个句子变成向量，与使用同样权重的其他程序对比。"
+        "32 个长短不一的句子为一批。",
+    },
+    "cli.bench.translate": {
+        "en": "Measure how many tokens a second an encoder-decoder answers with, greedily and by beam search, beside "
+        "other programs with the same weights.\n\n"
+        "The model is one of recipes/translate-ui.yaml; others know it as M2M-100 of its sizes. Every answer to one of "
+        "32 sentences has the same number of tokens.",
+        "zh": "实测编码器–解码器以贪心与束搜索每秒写出多少词元，与使用同样权重的其他程序对比。\n\n"
+        "模型为 recipes/translate-ui.yaml 所训；其他程序把它当作同样大小的 M2M-100。"
+        "32 个句子的每个回答词元数相同。",
+    },
+    "cli.bench.beams": {
+        "en": "How many beams, parted by commas; 1 is greedy.",
+        "zh": "束宽，以逗号分隔；1 为贪心。",
+    },
     "cli.bench.attention": {
         "en": "Measure what each way to compute attention costs over length, beside torch's with a mask.",
         "zh": "实测各种注意力算法随长度的开销，与 torch 带掩码的算法对比。",

@@ -1,0 +1,1 @@
+"""Vectors of sentences, a file a peer."""

@@ -1,0 +1,1 @@
+"""Answers of an encoder–decoder, a file a peer."""
