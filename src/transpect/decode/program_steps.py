@@ -22,9 +22,9 @@ from transpect.quant.linear import Quantised
 Runtime = Literal["auto", "torch", "program"]
 """What computes the steps after a prompt: PyTorch, a decode program (`transpect.runtime`), or what suits a model."""
 
-LARGE_ENOUGH = 10_000_000
+LARGE_ENOUGH = 1_000_000
 """Parameters from which on ``auto`` takes a program. A smaller model is quick by any way, and compiling the loops for
-the first time takes seconds."""
+the first time takes seconds. From here on a program was quicker with every batch and number of beams that was tried."""
 
 SHORT = 32
 """Tokens of a prompt that a program still reads sooner than PyTorch, which needs as long for one token as for many.
