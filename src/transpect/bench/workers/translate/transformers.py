@@ -84,7 +84,8 @@ def built(directory: str) -> Any:
         # it counts positions from the padding's id on, which is 0
         tower.embed_positions.weights = torch.cat([table[:1] * 0, table, table[:2]])
         tower.embed_positions.offset = 1
-    model.generation_config = transformers.GenerationConfig(**ids_of(whole))
+    generation: Any = transformers.GenerationConfig
+    model.generation_config = generation(**ids_of(whole))
     return model.eval()
 
 
