@@ -14,7 +14,7 @@ from transpect.runtime.compiling import compiled, intrinsic
 
 Array = Any
 cgutils: Any = untyped
-PATIENCE = 4000
+PATIENCE = 300
 """How often a waiting thread looks before it lets another one have the core."""
 
 
