@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transpect.base.errors import ConfigError
-from transpect.cache import Int8, Static
+from transpect.cache import CacheKind, Int8, Paged, Sinks, Sliding, Static
 from transpect.decode import GenerationParams, Result, generate
 from transpect.decode import program_steps as steps
 from transpect.lm import LanguageModel
@@ -43,6 +43,26 @@ def test_a_program_writes_what_the_model_writes(tools: Any, strategy: str, shape
         assert (one.drafted, one.accepted) == (other.drafted, other.accepted)
 
 
+KINDS = [Static(40), Paged(1), Paged(3), Sliding(4), Sliding(0), Sliding(30)]
+
+
+SOME = ("greedy", "sampling", "beams", "contrastive", "guidance", "early exit")
+CASES = [(how, kind) for how in SOME for kind in KINDS if how != "early exit" or not isinstance(kind, Sliding)]
+
+
+@pytest.mark.parametrize(("strategy", "kind"), CASES, ids=str)
+def test_whatever_the_cache(tools: Any, strategy: str, kind: CacheKind) -> None:
+    model = tools.model(tools.Case("rope", "gqa"), torch.float32)
+    own = [GenerationParams(max_new_tokens=9, seed=i).override(STRATEGIES[strategy]) for i in range(3)]
+    for chunk in (None, 2):
+        options = {"cache": kind, "prefill_chunk": chunk, "batch_size": 6}
+        requests = tools.requests(model, own)
+        found, expected = (generate(model, requests, runtime=way, **options) for way in ("program", "torch"))
+        assert [result.ids for result in found] == [result.ids for result in expected]
+        for one, other in zip(found, expected, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
 def test_a_program_that_is_asked_for_is_there_or_refused(tools: Any) -> None:
     for positions, what in (("rope-dynamic", "dynamic"), ("transformer-xl", "distance")):
         model = tools.model(tools.Case(positions, "mha"), torch.float32)
@@ -50,11 +70,9 @@ def test_a_program_that_is_asked_for_is_there_or_refused(tools: Any) -> None:
             generate(model, tools.requests(model, [GenerationParams(2)]), runtime="program")
     model = tools.model(dtype=torch.float32)
     requests = tools.requests(model, [GenerationParams(2)])
-    for cache in (Static(20), Int8(group=2)):
+    for cache in (Sinks(1, 4), Int8(group=2)):
         with pytest.raises(ConfigError, match=cache.kind):
             generate(model, requests, runtime="program", cache=cache)
-    with pytest.raises(ConfigError, match=r"memory|sliding"):
-        generate(model, requests, runtime="program", memory=3)
     with pytest.raises(ConfigError, match="auto, torch, program"):
         generate(model, requests, runtime="fast")
 
@@ -70,7 +88,10 @@ def test_auto_takes_a_program_for_large_models_that_have_one(tools: Any, monkeyp
     assert not steps.by_program("auto", model, dense)
     monkeypatch.setattr(steps, "LARGE_ENOUGH", 1)
     assert steps.by_program("auto", model, dense)
-    assert not steps.by_program("auto", model, Int8())
+    for kind in (Static(20), Paged(), Sliding(3)):
+        assert steps.by_program("auto", model, kind)
+    for kind in (Int8(), Sinks(), Sliding()):  # all layers see everything
+        assert not steps.by_program("auto", model, kind)
     assert not steps.by_program("auto", other, dense)
     assert not steps.by_program("auto", tools.model(), dense)  # float64
     assert not steps.by_program("torch", model, dense)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError
-from transpect.cache import CacheKind, Dense
-from transpect.core import Transformer
+from transpect.cache import CacheKind, Dense, Paged, Sliding, Static
+from transpect.core import ModelConfig, Transformer
 from transpect.decode.stepper import Read, Stepper
 from transpect.quant.linear import Quantised
 
@@ -50,22 +50,36 @@ def check_runtime(runtime: Runtime, model: Transformer, kind: CacheKind) -> None
     """
     if known_runtime(runtime) != "program":
         return
-    if kind != Dense():
-        raise ConfigError(
-            "a decode program remembers all keys and values as they are",
-            value=f"cache {kind.kind}",
-            remedy="Decode with runtime=torch, or leave out what chooses the cache.",
-        )
-    from transpect.runtime import Program  # numba takes half a second
+    held = _held(kind, model.config)
+    from transpect.runtime import Layout, Program  # numba takes half a second
 
-    Program(model, 1, 1)
+    Program(model, 1, 1, layout=Layout(*held))
+
+
+def _held(kind: CacheKind, config: ModelConfig) -> tuple[int | None, int | None]:
+    """How a program holds what a cache of this kind does: tokens of a block, and how many of the last ones (`Layout`).
+
+    Raises:
+        ConfigError: it can't.
+    """
+    if isinstance(kind, Dense | Static):
+        return None, None
+    if isinstance(kind, Paged):
+        return kind.block, None
+    if isinstance(kind, Sliding):
+        return None, kind.limit(config)
+    raise ConfigError(
+        "a decode program remembers keys and values as they are, of all tokens or the last ones",
+        value=f"cache {kind.kind}",
+        remedy="Decode with runtime=torch, or with another cache.",
+    )
 
 
 def by_program(runtime: Runtime, model: Transformer, kind: CacheKind) -> bool:
     """Whether a program computes the steps. ``auto`` takes one where there is one and the model is large enough."""
     if runtime != "auto":
         return runtime == "program"
-    if kind != Dense() or sum(parameter.numel() for parameter in model.parameters()) < LARGE_ENOUGH:
+    if sum(parameter.numel() for parameter in model.parameters()) < LARGE_ENOUGH:
         return False
     try:
         check_runtime("program", model, kind)  # each time, since a model may have been changed or moved
@@ -78,7 +92,7 @@ class ProgramSteps:
     """See `Steps`.
 
     Args:
-        first: reads the prompts, with a cache that holds all of them.
+        first: reads the prompts.
         capacity: how long the longest row will become.
         longest_source: of an encoder–decoder, in tokens.
 
@@ -87,11 +101,14 @@ class ProgramSteps:
     """
 
     def __init__(self, first: Stepper, capacity: int, longest_source: int) -> None:
-        from transpect.runtime import Program
+        from transpect.runtime import Layout, Program
 
         self._first: Stepper | None = first
         self.vocab_size, self.device = first.vocab_size, first.device
-        self._program = Program(first.model, first.rows, capacity, longest_source)
+        layout = Layout(*_held(first.kind, first.model.config))
+        self._program = Program(first.model, first.rows, capacity, longest_source, layout)
+        # with a memory a prompt is more than its tokens one after another, unless it is one piece
+        self._most = sys.maxsize if layout.memory is None else min(SHORT, first.piece or SHORT)
         self._hidden = torch.empty(0)
         self._real = torch.empty(0, 0, dtype=torch.bool)
 
@@ -101,7 +118,7 @@ class ProgramSteps:
         first, self._first = self._first, None
         # decided for each row by itself, as the two ways round differently
         most = sys.maxsize if any(isinstance(own, Quantised) for own in first.model.modules()) else SHORT
-        short = [len(prompt) <= most and first.plain and not every for prompt in first.prompts]
+        short = [len(prompt) <= min(most, self._most) and first.plain and not every for prompt in first.prompts]
         by_torch = [row for row, own in enumerate(short) if not own]
         by_program = {row: first.prompts[row] for row, own in enumerate(short) if own}
         parts = []
@@ -148,7 +165,7 @@ class ProgramSteps:
     @contextmanager
     def ahead(self, n_layers: int) -> Iterator[Read]:
         """See `ReadsAhead.ahead`."""
-        before = self._program.lengths.copy()
+        before = self._program.lengths
 
         def read(tokens: Tensor, real: Tensor | None) -> Tensor:
             return self._read(tokens, torch.ones_like(tokens, dtype=torch.bool) if real is None else real, n_layers)[0]
@@ -156,7 +173,7 @@ class ProgramSteps:
         try:
             yield read
         finally:
-            self._program.lengths = before
+            self._program.forget((self._program.lengths - before).tolist())
 
     def forget(self, keep: Tensor) -> None:
         """See `Steps.forget`."""

@@ -173,6 +173,16 @@ class Stepper:
         return self._prompts
 
     @property
+    def kind(self) -> CacheKind:
+        """Of the cache."""
+        return self._kind
+
+    @property
+    def piece(self) -> int | None:
+        """How many columns of prompts are read at once; None is all."""
+        return self._chunk
+
+    @property
     def plain(self) -> bool:
         """Whether prompts are read from left to right and nothing else is."""
         return self._sources is None and not self._prefix

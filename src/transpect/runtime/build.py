@@ -27,6 +27,7 @@ from transpect.core.summaries import NoSummaries
 from transpect.quant import BlocksLinear, Int4Linear, Int8, Int8Linear, QuantEmbedding, QuantLinear, QuantProjection
 from transpect.runtime import kernels
 from transpect.runtime.machine import Calls, Kernel
+from transpect.runtime.memory import Memory
 from transpect.runtime.numeric import ACTIVATIONS as KINDS
 from transpect.runtime.products import activations, width_of
 from transpect.runtime.tables import Turns, added_positions, distance_bias, reach, turns
@@ -48,8 +49,9 @@ class Rows(NamedTuple):
     Attributes:
         n: R; changed in the words that kernels read, not here.
         token: [most rows], the id that each row reads.
-        sequence: where the keys of its sequence are.
+        sequence: which one it is of.
         position: its place there.
+        first: the first place there that it sees.
         source: where the keys of its source are.
     """
 
@@ -57,12 +59,13 @@ class Rows(NamedTuple):
     token: Array
     sequence: Array
     position: Array
+    first: Array
     source: Array
 
     @classmethod
     def of(cls, most: int) -> Rows:
         """Arrays for so many rows."""
-        return cls(0, *(np.zeros(most, np.int64) for _ in range(4)))
+        return cls(0, *(np.zeros(most, np.int64) for _ in range(5)))
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,20 @@ class Room:
 
     Attributes:
         rows: most rows of a pass, a multiple of eight.
-        sequences: how many.
+        memory: where keys and values lie.
         capacity: S.
         sources: how long the longest source is; 0 where there is none.
     """
 
     rows: int
-    sequences: int
+    memory: Memory
     capacity: int
     sources: int
+
+    @property
+    def sequences(self) -> int:
+        """B."""
+        return len(self.memory.numbers)
 
 
 class Builder:
@@ -90,7 +98,7 @@ class Builder:
         layers: how many calls there are when each layer is done.
         rows: of the passes.
         x: [R, D] the residual stream.
-        keys, values: for each layer [B, K, S, E], of tokens.
+        keys, values: for each layer [N, K, P, E], of tokens.
         source_keys, source_values: for each layer with cross-attention, of the source.
         source_last: [B], the place of each source's last token.
         looks_up: whether the calls begin with the tokens; otherwise a pass begins with vectors in x.
@@ -240,12 +248,13 @@ class Builder:
             self._clip(linear, result)
         self._head_norm(body.query_norm, query, body.head_dim)
         self._head_norm(body.key_norm, key, body.head_dim)
-        shape = (self.room.sequences, body.kv_heads, self.room.capacity, body.head_dim)
+        memory = self.room.memory
+        shape = (memory.size, body.kv_heads, memory.block, body.head_dim)
         keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.keys.append(keys)
         self.values.append(values)
-        self._add(kernels.place, *self._turn, body.query.out_features, query, key, value, keys, values)
-        bias = distance_bias(body.relation, self._scheme, self.room.capacity, body.heads, body.scale)
+        self._add(kernels.place, *self._turn, body.query.out_features, query, key, value, keys, values, memory.numbers)
+        bias = distance_bias(body.relation, self._scheme, memory.span, body.heads, body.scale)
         self._linear(body.out, self._attend(body, query, keys, values, bias), out, more=more)
 
     def _cross(self, body: CrossAttention, x: Array, out: Array, *, more: bool) -> None:
@@ -255,22 +264,23 @@ class Builder:
         shape = (self.room.sequences, body.kv_heads, max(1, self.room.sources), body.head_dim)
         keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         self.source_keys[self._layer], self.source_values[self._layer] = keys, values
-        scores, mixed = self._room_to_attend(body, query, keys)
+        scores, mixed = self._room_to_attend(body, query, keys.shape[2])
         scale, cap = _scale_and_cap(body)
         self._add(kernels.attend_source, query, keys, values, self.source_last, scale, cap, scores, mixed)
         self._linear(body.out, mixed, out, more=more)
 
     def _attend(self, body: Attention, query: Array, keys: Array, values: Array, bias: Array) -> Array:
         """Attention over keys up to each row's position: [R, H·E]."""
-        scores, mixed = self._room_to_attend(body, query, keys)
+        memory = self.room.memory
+        scores, mixed = self._room_to_attend(body, query, memory.span)
         scale, cap = _scale_and_cap(body)
-        self._add(kernels.attend, query, keys, values, self._window, scale, cap, bias, scores, mixed)
+        self._add(kernels.attend, query, keys, values, memory.numbers, self._window, scale, cap, bias, scores, mixed)
         return mixed
 
-    def _room_to_attend(self, body: Attention, query: Array, keys: Array) -> tuple[Array, Array]:
+    def _room_to_attend(self, body: Attention, query: Array, most: int) -> tuple[Array, Array]:
         if not isinstance(body.kernel, Exact):
             raise refused(f"the kernel {type(body.kernel).__name__}")
-        scores = np.zeros((self.room.rows, body.heads, keys.shape[2]), np.float32)
+        scores = np.zeros((self.room.rows, body.heads, most), np.float32)
         return scores, self._buffer(query.shape[1] - kernels.PAD)
 
     def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:

@@ -1,6 +1,6 @@
 """A decode program: the same model as a table of calls of loops over its weights, for the few rows of a step on a CPU.
 
-Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, V vocabulary.
+Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, N blocks, P tokens of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from transpect.core.context import Cache
 from transpect.core.heads import CausalLMHead
 from transpect.runtime.build import Builder, Room
 from transpect.runtime.machine import team
+from transpect.runtime.memory import MOST_ROWS, Layout, Memory
 
-MOST_ROWS = 32
-"""Of one pass; more are read in several."""
 _LAYERS, _HEAD = -1, -2
 """A program without its head, and the head alone."""
+_PLAIN = Layout()
 
 
 class Program:
@@ -37,15 +37,15 @@ class Program:
         sequences: B.
         capacity: S, how long a sequence may become.
         sources: how long the longest source is.
-
-    Attributes:
-        lengths: of each sequence.
+        layout: how keys and values are held.
 
     Raises:
         ConfigError: something that a program can't do, by name.
     """
 
-    def __init__(self, model: Transformer, sequences: int, capacity: int, sources: int = 0) -> None:
+    def __init__(
+        self, model: Transformer, sequences: int, capacity: int, sources: int = 0, layout: Layout = _PLAIN
+    ) -> None:
         if model.device.type != "cpu" or not isinstance(model.head, CausalLMHead):
             raise ConfigError(
                 "a decode program is for a CPU and a language-model head",
@@ -55,12 +55,12 @@ class Program:
         self._model, self._tower, self._head = model, _last_tower(model), model.head
         self._threads = torch.get_num_threads()
         self._capacity, self._longest_source = capacity, sources
-        self._build(sequences)
-        self.lengths = np.zeros(sequences, np.int64)
-        self._slots, self._sources = np.arange(sequences), np.arange(sequences)
+        self._memory = Memory(layout, sequences, capacity)
+        self._build()
+        self._sources = np.arange(sequences)
 
-    def _build(self, sequences: int) -> None:
-        room = Room(MOST_ROWS, sequences, self._capacity, self._longest_source)
+    def _build(self) -> None:
+        room = Room(MOST_ROWS, self._memory, self._capacity, self._longest_source)
         tower, model = self._tower, self._model
         self._built = Builder(tower.stack, tower.embeddings, model.token, model.config.d_model, room)
         self._logits = self._built.head(self._head, model.token)
@@ -71,6 +71,11 @@ class Program:
         """How many calls it has."""
         return len(self._built.calls)
 
+    @property
+    def lengths(self) -> Any:
+        """Of each sequence, [B]."""
+        return self._memory.lengths
+
     @torch.inference_mode()
     def fill(self, cache: Cache, source: Tags | None = None, sequences: Sequence[int] | None = None) -> None:
         """Take over what a cache holds of each sequence, and of its source, without the padding.
@@ -78,22 +83,29 @@ class Program:
         Args:
             sequences: which one each row of the cache is; None is each in turn.
         """
-        built, places = self._built, list(range(len(self.lengths)) if sequences is None else sequences)
-        batch = len(places)
-        real = [row.nonzero()[:, 0] for row in cache.admit(Tags.dense(batch, 0, device="cpu")).position >= 0]
-        self.lengths[places] = [len(columns) for columns in real]
+        built, memory = self._built, self._memory
+        owners = list(range(len(memory.tables)) if sequences is None else sequences)
+        after = torch.as_tensor(cache.next_position).expand(len(owners), 1)[:, 0].tolist()
+        position = cache.admit(Tags.dense(len(owners), 0, device="cpu")).position
+        dtype = self._model.token(torch.zeros(1, dtype=torch.int64)).dtype
+        held, places = [], []
+        for own, length, tokens in zip(owners, after, position, strict=True):
+            held.append((tokens >= memory.begin(own, length)).nonzero()[:, 0])
+            places.append(memory.places(own, tokens[held[-1]].numpy()))
         for layer, (keys, values) in enumerate(zip(built.keys, built.values, strict=True)):
-            none = torch.empty(batch, keys.shape[1], 0, keys.shape[3])
-            _copy(cache.extend(layer, none, none), (keys, values), real, places)
+            none = torch.empty(len(owners), keys.shape[1], 0, keys.shape[3], dtype=dtype)
+            for theirs, ours in zip(cache.extend(layer, none, none), (keys, values), strict=True):
+                for row, columns, (blocks, slots) in zip(theirs, held, places, strict=True):
+                    ours[blocks, :, slots] = row[:, columns].transpose(0, 1).float().numpy()
         if source is not None:
             real = [row.nonzero()[:, 0] for row in source.position >= 0]
-            built.source_last[places] = [len(columns) - 1 for columns in real]
+            built.source_last[owners] = [len(columns) - 1 for columns in real]
             for layer, keys in built.source_keys.items():
-                _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real, places)
+                _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real, owners)
 
     @torch.inference_mode()
     def read(self, tokens: Tensor, sequence: Sequence[int], n_layers: int | None = None) -> tuple[Tensor, Tensor]:
-        """Read tokens [R], each the next one of its sequence.
+        """Read tokens [R], each the next one of its sequence. With a memory, at most `MOST_ROWS` of each.
 
         Args:
             tokens: ids.
@@ -103,10 +115,10 @@ class Program:
         Returns:
             logits [R, V] of what follows each, and what the head read, [R, D].
         """
-        logits, hidden = [], []
+        logits, hidden, first = [], [], self._memory.see(set(sequence))
         for start in range(0, len(tokens), MOST_ROWS):
             chosen = slice(start, start + MOST_ROWS)
-            count = self._pass(tokens[chosen], sequence[chosen], n_layers)
+            count = self._pass(tokens[chosen], sequence[chosen], first, n_layers)
             logits.append(torch.from_numpy(self._logits[:count, : self._model.config.vocab_size].copy()))
             hidden.append(torch.from_numpy(self._built.x[:count, : self._model.config.d_model].copy()))
         return _joined(logits), _joined(hidden)
@@ -116,7 +128,7 @@ class Program:
         """Read whole prompts, each of its sequence, which has read nothing before.
 
         Args:
-            prompts: by sequence; none is empty.
+            prompts: by sequence; none is empty, nor, with a memory, longer than `MOST_ROWS`.
 
         Returns:
             logits [P, V] of what follows each prompt, in their order, and what the head read, [P, D].
@@ -124,10 +136,10 @@ class Program:
         built, width = self._built, self._model.config.d_model
         rows = [(own, token) for own, prompt in prompts.items() for token in prompt]
         ends = {end - 1: n for n, end in enumerate(accumulate(map(len, prompts.values())))}
-        last = np.empty((len(prompts), width), np.float32)
+        last, first = np.empty((len(prompts), width), np.float32), self._memory.see(prompts)
         for start in range(0, len(rows), MOST_ROWS):
             chosen = rows[start : start + MOST_ROWS]
-            self._pass(torch.tensor([token for _, token in chosen]), [own for own, _ in chosen], _LAYERS)
+            self._pass(torch.tensor([token for _, token in chosen]), [own for own, _ in chosen], first, _LAYERS)
             for row in range(len(chosen)):
                 if start + row in ends:
                     last[ends[start + row]] = built.x[row, :width]
@@ -142,41 +154,39 @@ class Program:
 
     def forget(self, counts: Sequence[int]) -> None:
         """Forget the last tokens of each sequence, so many."""
-        self.lengths -= np.asarray(counts, np.int64)
+        self._memory.forget(counts)
 
     def select(self, index: Sequence[int]) -> None:
         """Go on with these sequences, in this order; one may be chosen more than once or not at all."""
         if len(index) > self._built.room.sequences:
             self._grow(len(index))
-        slots, self.lengths, self._sources = self._slots[index], self.lengths[index], self._sources[index]
-        free = iter(sorted(set(range(self._built.room.sequences)) - set(slots.tolist())))
-        taken: set[int] = set()
-        for place, slot in enumerate(slots.tolist()):
-            if slot in taken:  # a sequence that goes on in several ways
-                slots[place] = next(free)
-                for held in (*self._built.keys, *self._built.values):
-                    held[slots[place], :, : self.lengths[place]] = held[slot, :, : self.lengths[place]]
-            taken.add(slot)
-        self._slots = slots
+        self._memory.select(index)
+        self._sources = self._sources[list(index)]
 
     def _grow(self, sequences: int) -> None:
-        before, longest = self._built, int(self.lengths.max())
-        self._build(sequences)
+        before, memory, blocks = self._built, self._memory, self._memory.size
+        longest = min(int(memory.lengths.max()), memory.block)
+        memory.grow(sequences)
+        self._build()
         built = self._built
         for old, new in zip((*before.keys, *before.values), (*built.keys, *built.values), strict=True):
-            new[: len(old), :, :longest] = old[:, :, :longest]
+            new[:blocks, :, :longest] = old[:, :, :longest]
         for layer in before.source_keys:
             built.source_keys[layer][: len(before.source_last)] = before.source_keys[layer]
             built.source_values[layer][: len(before.source_last)] = before.source_values[layer]
         built.source_last[: len(before.source_last)] = before.source_last
 
-    def _pass(self, tokens: Tensor, sequence: Sequence[int], n_layers: int | None) -> int:
-        built, rows, count = self._built, self._built.rows, len(sequence)
+    def _pass(self, tokens: Tensor, sequence: Sequence[int], first: Mapping[int, int], n_layers: int | None) -> int:
+        built, rows, memory, count = self._built, self._built.rows, self._memory, len(sequence)
+        places = {own: memory.tables[own].length for own in sequence}
+        for source, target, used in memory.extend(sequence):
+            for held in (*built.keys, *built.values):
+                held[target, :, :used] = held[source, :, :used]
         for row, own in enumerate(sequence):
-            rows.position[row] = self.lengths[own]
-            self.lengths[own] += 1
+            rows.position[row], rows.first[row] = places[own], first[own]
+            places[own] += 1
         rows.token[:count] = tokens.numpy()
-        rows.sequence[:count], rows.source[:count] = self._slots[list(sequence)], self._sources[list(sequence)]
+        rows.sequence[:count], rows.source[:count] = sequence, self._sources[list(sequence)]
         assert rows.position[:count].max(initial=0) < self._capacity, "a sequence fits its room"
         if not built.looks_up:
             tags = Tags.of(torch.from_numpy(rows.position[:count])[:, None])

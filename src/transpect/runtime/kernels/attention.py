@@ -47,53 +47,76 @@ def place(
     value: Array,
     keys: Array,
     values: Array,
+    blocks: Array,
     rows: Any,
     part: int,
     parts: int,
 ) -> None:
     """Turn each row's query [R, H·E] and key by their position, and write its key and value [R, K·E] to the place of
-    its token in [B, K, S, E].
+    its token in [N, K, P, E].
 
     Args:
         cos, sin: [S, rotated part of a head]: the pair of dimensions (stride·i, stride·i + gap) of a head turns by its
             angle at the row's position. Empty ones turn nothing.
         width: H·E.
+        blocks: [B, W], block j of a sequence in place j mod W.
     """
-    n_heads, head = keys.shape[1], keys.shape[3]
+    n_heads, size, head = keys.shape[1], keys.shape[2], keys.shape[3]
     for r in range(part, rows.n, parts):
         b, s = rows.sequence[r], rows.position[r]
         if len(cos):
             _turn(cos[s], sin[s], stride, gap, head, width, query[r])
             _turn(cos[s], sin[s], stride, gap, head, n_heads * head, key[r])
+        number, slot = blocks[b, s // size % blocks.shape[1]], s % size
         for k in range(n_heads):
-            keys[b, k, s] = key[r, k * head : (k + 1) * head]
-            values[b, k, s] = value[r, k * head : (k + 1) * head]
+            keys[number, k, slot] = key[r, k * head : (k + 1) * head]
+            values[number, k, slot] = value[r, k * head : (k + 1) * head]
 
 
 @compiled
 def _mix(
-    q: Array, k: Array, v: Array, begin: int, end: int, scale: Number, cap: Number, bias: Array, own: Array, out: Array
+    q: Array,
+    keys: Array,
+    values: Array,
+    k: int,
+    blocks: Array,
+    begin: int,
+    end: int,
+    scale: Number,
+    cap: Number,
+    bias: Array,
+    own: Array,
+    out: Array,
 ) -> None:
-    """out ← softmax(cap(scale·q·k) + bias of the distance) · v over the keys from begin to end − 1: [E]."""
+    """out ← softmax(cap(scale·q·k) + bias of the distance) · v over the keys of head k from begin to end − 1: [E]."""
+    size, ring = keys.shape[2], len(blocks)
     most = np.float32(-np.inf)
-    for s in range(begin, end):
-        score = np.float32(scale * _dot(q, k[s]))
-        if cap > 0:
-            score = cap * np.float32(math.tanh(score / cap))
-        if len(bias):
-            score += bias[end - 1 - s]
-        own[s] = score
-        most = max(most, score)
+    s = begin
+    while s < end:
+        held, slot = keys[blocks[s // size % ring], k], s % size
+        for i in range(slot, min(size, slot + end - s)):
+            score = np.float32(scale * _dot(q, held[i]))
+            if cap > 0:
+                score = cap * np.float32(math.tanh(score / cap))
+            if len(bias):
+                score += bias[end - 1 - s]
+            own[s - begin] = score
+            most = max(most, score)
+            s += 1
     total = np.float32(0.0)
-    for s in range(begin, end):
+    for s in range(end - begin):
         share = exponential(own[s] - most)
         own[s] = share
         total += share
     out[:] = np.float32(0.0)
-    for s in range(begin, end):
-        share = own[s] / total
-        for e in range(len(out)):
-            out[e] += share * v[s, e]
+    s = begin
+    while s < end:
+        held, slot = values[blocks[s // size % ring], k], s % size
+        for i in range(slot, min(size, slot + end - s)):
+            share = own[s - begin] / total
+            for e in range(len(out)):
+                out[e] += share * held[i, e]
+            s += 1
 
 
 @kernel()
@@ -101,6 +124,7 @@ def attend(
     query: Array,
     keys: Array,
     values: Array,
+    blocks: Array,
     window: int,
     scale: Number,
     cap: Number,
@@ -112,12 +136,13 @@ def attend(
     parts: int,
 ) -> None:
     """softmax(cap(scale·q·k) + bias of the distance) · v, each row over the last ``window`` keys of its sequence, its
-    own among them: [R, H·E] -> [R, H·E].
+    own among them, that are not before its first one: [R, H·E] -> [R, H·E].
 
     Args:
+        blocks: [B, W], block j of a sequence in place j mod W.
         cap: c of c·tanh(score/c); 0 is none.
-        bias: [H, S] by distance, or empty.
-        scores: [R, H, S], to work in.
+        bias: [H, span] by distance, or empty.
+        scores: [R, H, span], to work in.
     """
     heads, head = scores.shape[1], keys.shape[3]
     group, tasks = heads // keys.shape[1], rows.n * heads
@@ -126,9 +151,11 @@ def attend(
         b, end = rows.sequence[r], rows.position[r] + 1
         _mix(
             query[r, h * head : (h + 1) * head],
-            keys[b, h // group],
-            values[b, h // group],
-            max(0, end - window),
+            keys,
+            values,
+            h // group,
+            blocks[b],
+            max(rows.first[r], end - window),
             end,
             scale,
             cap,
@@ -160,8 +187,10 @@ def attend_source(
         b = rows.source[r]
         _mix(
             query[r, h * head : (h + 1) * head],
-            keys[b, h // group],
-            values[b, h // group],
+            keys,
+            values,
+            h // group,
+            rows.source[r : r + 1],
             0,
             last[b] + 1,
             scale,
