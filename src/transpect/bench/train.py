@@ -86,6 +86,7 @@ def known_dtypes(names: tuple[str, ...]) -> tuple[str, ...]:
 def prepare(folder: Path, what: Training) -> dict[str, Any]:
     """Write the weights and the batches that all begin with; return what every ``load`` is given."""
     import torch
+    from safetensors.torch import save_file
 
     from transpect.core.attention import AttentionConfig
     from transpect.core.config import ModelConfig
@@ -108,8 +109,15 @@ def prepare(folder: Path, what: Training) -> dict[str, Any]:
     )
     save_model(Transformer(config, seed=0), folder / "model")
     shape = (BATCHES, what.rows, what.length + 1)
-    torch.save(torch.randint(what.words, shape, generator=torch.Generator().manual_seed(0)), folder / "ids.pt")
-    return {"directory": str(folder / "model"), "ids": str(folder / "ids.pt"), "lr": RATE, "clip": CLIP, "decay": DECAY}
+    ids = torch.randint(what.words, shape, generator=torch.Generator().manual_seed(0))
+    save_file({"ids": ids}, folder / "ids.safetensors")
+    return {
+        "directory": str(folder / "model"),
+        "ids": str(folder / "ids.safetensors"),
+        "lr": RATE,
+        "clip": CLIP,
+        "decay": DECAY,
+    }
 
 
 def loads_of(options: Options, common: Mapping[str, Any], *, shared: bool) -> dict[str, dict[str, Any]]:

@@ -70,7 +70,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
     ]
     optimizer = torch.optim.AdamW(groups, lr=options["lr"], betas=(0.9, 0.95), fused=True)
     loss_of: Any = torch.compile(model) if options["compiled"] else model
-    batches = torch.load(options["ids"], weights_only=True)
+    batches = load_file(options["ids"])["ids"]
     lower = options["dtype"] != "float32"
 
     def run(asked: dict[str, Any]) -> dict[str, Any]:
