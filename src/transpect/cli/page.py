@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "fill-mask": (),
     "eval": (),
     "verify": (),
-    "bench": ("decode", "prefill", "load", "train", "attention"),
+    "bench": ("decode", "prefill", "load", "train", "encode", "translate", "attention"),
     "model": ("list", "show"),
     "convert": (),
     "quantize": (),

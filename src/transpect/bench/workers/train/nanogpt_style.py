@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -14,6 +14,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
 
     kept = options["keep"] and keep_freed_memory()
     import torch
+    from safetensors.torch import load_file
 
     import transpect
     from transpect.base.devices import set_threads
@@ -30,7 +31,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
     precision: Precision = "fp32" if options["dtype"] == "float32" else "bf16"
     batches = [
         Batch(ids[:, :-1].contiguous(), Tags.dense(*ids[:, 1:].shape), ids[:, 1:].contiguous())
-        for ids in torch.load(options["ids"], weights_only=True)
+        for ids in load_file(options["ids"])["ids"]
     ]
 
     def run(asked: dict[str, Any]) -> dict[str, Any]:

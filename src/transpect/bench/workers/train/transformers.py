@@ -18,6 +18,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
         assert libc.mallopt(-3, 1 << 30) and libc.mallopt(-1, 1 << 30)
     import torch
     import transformers
+    from safetensors.torch import load_file
 
     torch.set_num_threads(options["threads"])
     kind: Any = transformers.GPT2LMHeadModel
@@ -28,7 +29,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
         {"params": [w for name, w in model.named_parameters() if name not in decaying], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=options["lr"], betas=(0.9, 0.95), fused=True)
-    batches = torch.load(options["ids"], weights_only=True)
+    batches = load_file(options["ids"])["ids"]
     lower = options["dtype"] != "float32"
 
     def run(asked: dict[str, Any]) -> dict[str, Any]:
