@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from transpect.base.errors import ConfigError
+from transpect.cache import Dense
 from transpect.core import AttentionConfig, Glu, ModelConfig, StackConfig, Transformer
 from transpect.core.heads import CausalLM
+from transpect.decode import program_steps
 from transpect.quant import Format, GgufBlocks, Int4, Int8, Plan, quantise_model
 from transpect.runtime import Program
 
@@ -75,3 +77,10 @@ def test_neighbours_change_no_bit() -> None:
     expected, _ = alone.begin({0: [5, 7, 11]})
     found, _ = together.begin({n: [5, 7, 11] if n == 4 else [n, n + 1] for n in range(9)})
     assert torch.equal(found[4], expected[0])
+
+
+def test_auto_counts_weights_in_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are buffers, and a model that is nearly all in a format would pass for a small one."""
+    full = sum(parameter.numel() for parameter in built(None).parameters())
+    monkeypatch.setattr(program_steps, "LARGE_ENOUGH", full // 2)
+    assert program_steps.by_program("auto", built(Plan(Int8(), {"token": Int8()})), Dense())

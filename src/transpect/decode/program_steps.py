@@ -79,7 +79,7 @@ def by_program(runtime: Runtime, model: Transformer, kind: CacheKind) -> bool:
     """Whether a program computes the steps. ``auto`` takes one where there is one and the model is large enough."""
     if runtime != "auto":
         return runtime == "program"
-    if sum(parameter.numel() for parameter in model.parameters()) < LARGE_ENOUGH:
+    if sum(own.numel() for own in (*model.parameters(), *model.buffers())) < LARGE_ENOUGH:  # formats are buffers
         return False
     try:
         check_runtime("program", model, kind)  # each time, since a model may have been changed or moved
