@@ -113,6 +113,7 @@ class Builder:
         self.rows = Rows.of(room.rows)
         self.calls, self.layers = Calls(self.rows), list[int]()
         self._integers: dict[tuple[type, int], Any] = {}
+        self._scores: dict[tuple[int, ...], Array] = {}
         self.x = self._buffer(d_model)
         self._shared, self._normed, self._branch, self._sum = (self._buffer(d_model) for _ in range(4))
         self.keys: list[Array] = []
@@ -280,8 +281,10 @@ class Builder:
     def _room_to_attend(self, body: Attention, query: Array, most: int) -> tuple[Array, Array]:
         if not isinstance(body.kernel, Exact):
             raise refused(f"the kernel {type(body.kernel).__name__}")
-        scores = np.zeros((self.room.rows, body.heads, most), np.float32)
-        return scores, self._buffer(query.shape[1] - kernels.PAD)
+        shape = (self.room.rows, body.heads, most)
+        if shape not in self._scores:  # layers work one after another
+            self._scores[shape] = np.zeros(shape, np.float32)
+        return self._scores[shape], self._buffer(query.shape[1] - kernels.PAD)
 
     def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:
         weight, width, bias = bound(linear)

@@ -50,6 +50,8 @@ class Memory:
         layout: of them.
         sequences: B.
         capacity: S, how long a sequence may become.
+        blocks: how many there are, of a pool of the caller's own, who lends tables to sequences by `lend`; None is as
+            many as the sequences may need.
 
     Attributes:
         block: P.
@@ -58,8 +60,9 @@ class Memory:
         tables: what each sequence holds.
     """
 
-    def __init__(self, layout: Layout, sequences: int, capacity: int) -> None:
+    def __init__(self, layout: Layout, sequences: int, capacity: int, blocks: int | None = None) -> None:
         seen = layout.memory
+        self._lent = blocks
         self._seen = seen
         self.span = capacity if seen is None else min(capacity, seen + MOST_ROWS)
         self.block = min(capacity, layout.block or (capacity if seen is None else OF_RING))
@@ -73,7 +76,7 @@ class Memory:
     @property
     def size(self) -> int:
         """N, with the one that is never given out."""
-        return len(self.numbers) * self._ring + 1
+        return (len(self.numbers) * self._ring if self._lent is None else self._lent) + 1
 
     @property
     def used(self) -> int:
@@ -92,13 +95,21 @@ class Memory:
         self._show(range(len(self.tables)))
 
     def begin(self, own: int, length: int) -> Array:
-        """Make room for so many tokens of a sequence that has none, of those that may still be seen; the first one."""
+        """Make room for so many tokens of a sequence that has none, of those that may still be seen; the first one.
+        A table that was lent has room already."""
         first = 0 if self._seen is None else max(0, length - self._seen)
+        if self._lent is not None:
+            return first
         dropped = first // self.block
         self.tables[own] = Table(length=dropped * self.block, dropped=dropped)
         self._pool.extend([self.tables[own]], [length - dropped * self.block])
         self._show([own])
         return first
+
+    def lend(self, own: int, table: Table) -> None:
+        """Let a sequence hold what a table of the caller's own pool does; again whenever its blocks have changed."""
+        self.tables[own] = table
+        self._show([own])
 
     def see(self, sequences: Iterable[int]) -> dict[int, int]:
         """Of each sequence that a call reads tokens of the first one that they see; those before it are let go of."""

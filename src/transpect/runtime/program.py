@@ -5,7 +5,7 @@ Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, N blo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from transpect.base.errors import ConfigError
+from transpect.cache.block_pool import Copy, Table
 from transpect.core import Tags, Transformer
 from transpect.core.context import Cache
 from transpect.core.heads import CausalLMHead
@@ -38,13 +39,20 @@ class Program:
         capacity: S, how long a sequence may become.
         sources: how long the longest source is.
         layout: how keys and values are held.
+        blocks: see `Memory`; steps of such a program are taken by `step`.
 
     Raises:
         ConfigError: something that a program can't do, by name.
     """
 
     def __init__(
-        self, model: Transformer, sequences: int, capacity: int, sources: int = 0, layout: Layout = _PLAIN
+        self,
+        model: Transformer,
+        sequences: int,
+        capacity: int,
+        sources: int = 0,
+        layout: Layout = _PLAIN,
+        blocks: int | None = None,
     ) -> None:
         if model.device.type != "cpu" or not isinstance(model.head, CausalLMHead):
             raise ConfigError(
@@ -55,7 +63,7 @@ class Program:
         self._model, self._tower, self._head = model, _last_tower(model), model.head
         self._threads = torch.get_num_threads()
         self._capacity, self._longest_source = capacity, sources
-        self._memory = Memory(layout, sequences, capacity)
+        self._memory = Memory(layout, sequences, capacity, blocks)
         self._build()
         self._sources = np.arange(sequences)
 
@@ -152,6 +160,68 @@ class Program:
             hidden.append(torch.from_numpy(built.x[: len(some), :width].copy()))
         return _joined(logits), _joined(hidden)
 
+    def lend(self, own: int, table: Table, source: int) -> None:
+        """Let a sequence hold what a table does (`Memory.lend`), and read the source that was filled for another."""
+        self._memory.lend(own, table)
+        self._sources[own] = source
+
+    def copy(self, copies: Iterable[Copy]) -> None:
+        """Copy beginnings of blocks to others, in this order."""
+        for source, target, used in copies:
+            for held in (*self._built.keys, *self._built.values):
+                held[target, :, :used] = held[source, :, :used]
+
+    @torch.inference_mode()
+    def step(
+        self,
+        tokens: Sequence[int],
+        sequence: Sequence[int],
+        position: Sequence[int],
+        wanted: Sequence[int],
+        n_layers: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Read tokens [R] of sequences whose tables have been lent, with room for them. A row gets the same, bit for
+        bit, whatever the others are.
+
+        Args:
+            tokens: ids; those of one sequence in their order.
+            sequence: which one, of each.
+            position: the place of each there.
+            wanted: rows, rising, whose logits are asked for.
+            n_layers: as for `read`.
+
+        Returns:
+            logits [W, V] of what follows each row that is wanted, and what the head read there, [W, D].
+        """
+        built, rows, width, size = (
+            self._built,
+            self._built.rows,
+            self._model.config.d_model,
+            self._model.config.vocab_size,
+        )
+        logits, hidden = torch.empty(len(wanted), size), torch.empty(len(wanted), width)
+        ids, done = torch.tensor(tokens), 0
+        rows.first[:] = 0
+        for start in range(0, len(tokens), MOST_ROWS):
+            chosen = slice(start, start + MOST_ROWS)
+            count = len(tokens[chosen])
+            rows.position[:count] = position[chosen]
+            heads = [row - start for row in wanted[done:] if row < start + count]
+            self._write(ids[chosen], sequence[chosen])
+            if len(heads) == count or n_layers is not None:
+                self._run(count, n_layers)
+            else:
+                self._run(count, _LAYERS)
+                if heads:
+                    built.x[: len(heads), :width] = built.x[heads, :width]
+                    self._run(len(heads), _HEAD)
+            own = heads if n_layers is not None else slice(0, len(heads))
+            following = slice(done, done + len(heads))
+            logits[following] = torch.from_numpy(self._logits[own, :size])
+            hidden[following] = torch.from_numpy(built.x[own, :width])
+            done += len(heads)
+        return logits, hidden
+
     def forget(self, counts: Sequence[int]) -> None:
         """Forget the last tokens of each sequence, so many."""
         self._memory.forget(counts)
@@ -177,14 +247,19 @@ class Program:
         built.source_last[: len(before.source_last)] = before.source_last
 
     def _pass(self, tokens: Tensor, sequence: Sequence[int], first: Mapping[int, int], n_layers: int | None) -> int:
-        built, rows, memory, count = self._built, self._built.rows, self._memory, len(sequence)
+        rows, memory, count = self._built.rows, self._memory, len(sequence)
         places = {own: memory.tables[own].length for own in sequence}
-        for source, target, used in memory.extend(sequence):
-            for held in (*built.keys, *built.values):
-                held[target, :, :used] = held[source, :, :used]
+        self.copy(memory.extend(sequence))
         for row, own in enumerate(sequence):
             rows.position[row], rows.first[row] = places[own], first[own]
             places[own] += 1
+        self._write(tokens, sequence)
+        self._run(count, n_layers)
+        return count
+
+    def _write(self, tokens: Tensor, sequence: Sequence[int]) -> None:
+        """Tell the calls of their rows, whose positions are told."""
+        built, rows, count = self._built, self._built.rows, len(sequence)
         rows.token[:count] = tokens.numpy()
         rows.sequence[:count], rows.source[:count] = sequence, self._sources[list(sequence)]
         assert rows.position[:count].max(initial=0) < self._capacity, "a sequence fits its room"
@@ -192,8 +267,6 @@ class Program:
             tags = Tags.of(torch.from_numpy(rows.position[:count])[:, None])
             x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
             built.x[:count, : self._model.config.d_model] = x[:, 0].float().numpy()
-        self._run(count, n_layers)
-        return count
 
     def _run(self, count: int, what: int | None) -> None:
         """All calls, the head after the first layers alone, or one of both parts."""
