@@ -11,6 +11,7 @@ from transpect.base.errors import ConfigError
 from transpect.cache import CacheKind, Int8, Paged, Sinks, Sliding, Static
 from transpect.decode import GenerationParams, Result, generate
 from transpect.decode import program_steps as steps
+from transpect.decode.stepper import Stepper
 from transpect.lm import LanguageModel
 
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -82,27 +83,32 @@ def test_an_unknown_runtime_is_refused_when_a_model_is_made(tools: Any, letters:
         LanguageModel(tools.model(), letters, runtime="numba")
 
 
+def _by_program(runtime: Any, model: Any, kind: Any) -> bool:
+    chosen = steps.steps_by(runtime, Stepper(model, [[1]], horizons=[2], cache=kind), 2)
+    return isinstance(chosen, steps.ProgramSteps)
+
+
 def test_auto_takes_a_program_for_large_models_that_have_one(tools: Any, monkeypatch: Any) -> None:
     dense = steps.Dense()
     model, other = tools.model(dtype=torch.float32), tools.model(tools.Case("transformer-xl"), torch.float32)
-    assert not steps.by_program("auto", model, dense)
+    assert not _by_program("auto", model, dense)
     monkeypatch.setattr(steps, "LARGE_ENOUGH", 1)
-    assert steps.by_program("auto", model, dense)
+    assert _by_program("auto", model, dense)
     for kind in (Static(20), Paged(), Sliding(3)):
-        assert steps.by_program("auto", model, kind)
-    for kind in (Int8(), Sinks(), Sliding()):  # all layers see everything
-        assert not steps.by_program("auto", model, kind)
-    assert not steps.by_program("auto", other, dense)
-    assert not steps.by_program("auto", tools.model(), dense)  # float64
-    assert not steps.by_program("torch", model, dense)
+        assert _by_program("auto", model, kind)
+    for kind in (Int8(group=2), Sinks(1, 4)):
+        assert not _by_program("auto", model, kind)
+    assert not _by_program("auto", other, dense)
+    assert not _by_program("auto", tools.model(), dense)  # float64
+    assert not _by_program("torch", model, dense)
 
 
 def test_auto_looks_at_the_model_as_it_is_now(tools: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(steps, "LARGE_ENOUGH", 1)
     model = tools.model(dtype=torch.float32)
     requests = tools.requests(model, [GenerationParams(3)])
-    assert steps.by_program("auto", model, steps.Dense())
+    assert _by_program("auto", model, steps.Dense())
     expected = generate(model, requests)
     assert [own.ids for own in generate(model.double(), requests, runtime="auto")] == [own.ids for own in expected]
-    assert not steps.by_program("auto", model, steps.Dense())
-    assert steps.by_program("auto", model.float(), steps.Dense())
+    assert not _by_program("auto", model, steps.Dense())
+    assert _by_program("auto", model.float(), steps.Dense())

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from transpect.base.errors import ConfigError
-from transpect.cache import Dense
 from transpect.core import AttentionConfig, Glu, ModelConfig, StackConfig, Transformer
 from transpect.core.heads import CausalLM
 from transpect.decode import program_steps
+from transpect.decode.stepper import Stepper
 from transpect.quant import Format, GgufBlocks, Int4, Int8, Plan, quantise_model
 from transpect.runtime import Program
 
@@ -83,4 +83,5 @@ def test_auto_counts_weights_in_formats(monkeypatch: pytest.MonkeyPatch) -> None
     """They are buffers, and a model that is nearly all in a format would pass for a small one."""
     full = sum(parameter.numel() for parameter in built(None).parameters())
     monkeypatch.setattr(program_steps, "LARGE_ENOUGH", full // 2)
-    assert program_steps.by_program("auto", built(Plan(Int8(), {"token": Int8()})), Dense())
+    first = Stepper(built(Plan(Int8(), {"token": Int8()})), [[1]], horizons=[2])
+    assert isinstance(program_steps.steps_by("auto", first, 2), program_steps.ProgramSteps)

@@ -7,22 +7,19 @@ from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
-import numpy as np
 import pytest
 from llvmlite import ir
-from numba import njit
 
 from transpect.base.errors import ConfigError
 from transpect.runtime.compiling import CPU
-from transpect.runtime.products import Digits, Int8Rows, pair, quantise
 from transpect.runtime.products.blocks import emit_blocks
 from transpect.runtime.products.codes import CODES
 from transpect.runtime.products.cpu import LINES, Line, line
 from transpect.runtime.products.digits import emit_digits
 from transpect.runtime.products.kernel import ARGUMENTS
-from transpect.runtime.products.pairs import pairs_of
+from transpect.runtime.products.wide import emit_words
 
-DOT = {"avx512": "vpdpbusd", "avxvnni": "vpdpbusd", "avx2": "vpmaddwd", "i8mm": "usdot", "dotprod": "sdot"}
+DOT = {"avx512": "vpdpbusd", "avxvnni": "vpdpbusd", "avx2": "vpmadd", "i8mm": "usdot", "dotprod": "sdot"}
 WITH_VECTORS = [each for each in LINES if each.width]
 
 
@@ -54,36 +51,11 @@ def test_every_line_is_assembled(line: Line) -> None:
     texts: dict[Any, str] = {rows: assembled(emit_digits, line, rows) for rows in (1, 4)}
     for kind, code in CODES.items():
         texts[kind] = assembled(partial(emit_blocks, code), line, 1)
+    if line.wide is not None:
+        texts |= {f"words {rows}": assembled(emit_words, line, rows) for rows in (1, 4)}
     for name, text in texts.items():
         assert DOT[line.name] in text, name
         assert "extendhf" not in text, name  # a float16 is widened by an instruction, not by a library
-
-
-@njit(nogil=True)
-def to_integers(x: Any, width: int, first: int, last: int, to: Any) -> None:
-    quantise(x, width, first, last, to)
-
-
-@njit(nogil=True)
-def product(w: Any, i: int, v: Any, j: int, x: Any, start: int, rows: int, out: Any) -> None:
-    pair(w, i, v, j, x, start, rows, out)
-
-
-@pytest.mark.parametrize("name", ["avx2", "plain"])
-def test_lines_give_the_same_digits(name: str) -> None:
-    if line().width != 64 and name != "plain":
-        pytest.skip("not on this machine")
-    other = njit(nogil=True)(pairs_of(next(each for each in LINES if each.name == name))[Int8Rows, Digits])
-    generator = np.random.default_rng(0)
-    for width in (1, 31, 33, 100, 576):
-        w = Int8Rows.of(generator.integers(-128, 128, (2, width), dtype=np.int8), generator.random(2, np.float32))
-        to = Digits.of(8, width)
-        to_integers(generator.standard_normal((8, width)).astype(np.float32), width, 0, 8, to)
-        expected, found = np.zeros(64, np.float32), np.zeros(64, np.float32)
-        for rows in (1, 8):
-            product(w, 0, w, 1, to, 0, rows, expected)
-            other(w, 0, w, 1, to, 0, rows, found)
-            assert np.array_equal(expected, found)
 
 
 def test_a_line_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

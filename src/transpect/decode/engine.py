@@ -17,11 +17,11 @@ from transpect.decode.batching import check_writes
 from transpect.decode.events import Events
 from transpect.decode.fitting import constraint_of, fit, remembering
 from transpect.decode.guidance import Guided, without
-from transpect.decode.program_steps import ProgramSteps, Runtime, by_program, check_runtime
+from transpect.decode.program_steps import Runtime, check_runtime, steps_by
 from transpect.decode.request import Event, Request, Result, collect
 from transpect.decode.resuming import check_resumes
 from transpect.decode.row import Row
-from transpect.decode.stepper import ReadsAhead, Stepper, Steps
+from transpect.decode.stepper import Stepper, Steps
 from transpect.decode.strategies import Strategy
 from transpect.text.tokenizer import Tokenizer
 
@@ -165,9 +165,7 @@ def _all(
             prefill_chunk=prefill_chunk,
             cache=own_kind,
         )
-        steps: ReadsAhead = first
-        if by_program(runtime, model, own_kind):
-            steps = ProgramSteps(first, max(horizons), max(map(len, sources)))
+        steps = steps_by(runtime, first, max(horizons), max(map(len, sources)))
         yield from decode(Guided(steps, [own.params.guidance_scale for own in requests]) if others else steps, batch)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transpect.base.errors import ConfigError
 from transpect.cache import CacheKind, Dense, Paged, Sliding, Static
 from transpect.core import ModelConfig, Transformer
-from transpect.decode.stepper import Read, Stepper
+from transpect.decode.stepper import Read, ReadsAhead, Stepper
 from transpect.quant.linear import Quantised
 
 Runtime = Literal["auto", "torch", "program"]
@@ -75,17 +75,29 @@ def _held(kind: CacheKind, config: ModelConfig) -> tuple[int | None, int | None]
     )
 
 
-def by_program(runtime: Runtime, model: Transformer, kind: CacheKind) -> bool:
-    """Whether a program computes the steps. ``auto`` takes one where there is one and the model is large enough."""
-    if runtime != "auto":
-        return runtime == "program"
-    if sum(own.numel() for own in (*model.parameters(), *model.buffers())) < LARGE_ENOUGH:  # formats are buffers
-        return False
+def steps_by(runtime: Runtime, first: Stepper, capacity: int, longest_source: int = 0) -> ReadsAhead:
+    """Who computes the steps of a batch: ``first`` itself, or a program after it.
+
+    ``auto`` takes a program where there is one and the model is large enough. That is asked anew with each batch, since
+    a model may have been changed or moved.
+
+    Args:
+        first: reads the prompts.
+        capacity, longest_source: see `ProgramSteps`.
+
+    Raises:
+        ConfigError: ``program``, where there is none.
+    """
+    model = first.model
+    weights = sum(own.numel() for own in (*model.parameters(), *model.buffers()))  # formats are buffers
+    if runtime == "torch" or (runtime == "auto" and weights < LARGE_ENOUGH):
+        return first
     try:
-        check_runtime("program", model, kind)  # each time, since a model may have been changed or moved
+        return ProgramSteps(first, capacity, longest_source)
     except ConfigError:
-        return False
-    return True
+        if runtime == "program":
+            raise
+        return first
 
 
 class ProgramSteps:

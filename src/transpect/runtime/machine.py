@@ -22,7 +22,7 @@ from numba import types
 
 from transpect.runtime.compiling import address_of, compiled, intrinsic
 from transpect.runtime.meeting import meet
-from transpect.runtime.words import packed, unpacked
+from transpect.runtime.words import kind_of, packed, unpacked
 
 Array = Any
 typeof: Any = _typeof
@@ -46,10 +46,11 @@ class Kernel:
 
     def address(self, arguments: Any, rows: Any) -> int:
         """Of the code for arguments of these types, compiled when first asked for."""
-        key = (arguments, rows)
+        key = kind_of((arguments, rows))
         if key not in self._addresses:
-            wrapper = _wrapped(self.function, arguments, rows)
-            self._addresses[key] = address_of(wrapper, _SIGNATURE, f"{self.name}{arguments}{rows}")
+            types = typeof(arguments), typeof(rows)
+            name = f"{self.name}{types[0]}{types[1]}"
+            self._addresses[key] = address_of(_wrapped(self.function, *types), _SIGNATURE, name)
         return self._addresses[key]
 
 
@@ -74,7 +75,7 @@ class Calls:
 
     def __init__(self, rows: Any) -> None:
         self._kept: list[Any] = [rows]  # an array whose address is in a table stays in memory
-        self._rows_type, self._rows = typeof(rows), _words(rows)
+        self._of_pass, self._rows = rows, _words(rows)
         self._calls: list[tuple[int, int, bool]] = []
 
     def __len__(self) -> int:
@@ -84,7 +85,7 @@ class Calls:
         """Add a call."""
         line = _words(arguments)
         self._kept += [arguments, line]
-        self._calls.append((kernel.address(typeof(arguments), self._rows_type), line.ctypes.data, kernel.by_rows))
+        self._calls.append((kernel.address(arguments, self._of_pass), line.ctypes.data, kernel.by_rows))
 
     def table(self, *parts: slice) -> Array:
         """Some of the calls as a table for `Team.run`: [n, 3], where the code is, where its arguments are, and whether

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,17 @@ def packed(value: Any) -> list[int]:
     if isinstance(value, float | np.floating):
         return [int(np.array(value, np.float64).view(np.int64))]
     return [int(value)]
+
+
+def kind_of(value: Any) -> Hashable:
+    """What compiled code depends on: values of one kind are of one type to numba, which takes ten times as long to
+    say which."""
+    if isinstance(value, tuple):
+        return type(value), *map(kind_of, value)
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.ndim, value.flags.writeable, value.flags.aligned
+    kind: Hashable = type(value)
+    return kind
 
 
 @intrinsic

@@ -14,6 +14,7 @@ from transpect.runtime.products.formats import (
     Int4Shifted,
     Int8Groups,
     Int8Rows,
+    Words,
 )
 from transpect.runtime.products.pairs import activations, pair, restore, width_of
 from transpect.runtime.products.quantising import quantise
@@ -30,6 +31,7 @@ __all__ = [
     "Int4Shifted",
     "Int8Groups",
     "Int8Rows",
+    "Words",
     "activations",
     "name",
     "pair",

@@ -1,7 +1,7 @@
 """Which instructions for products of small integers this machine has; decided once.
 
 A line is one kind of CPU. What differs between them is one operation on vectors: four products of an unsigned and a
-signed byte, summed into each 32-bit lane.
+signed byte, summed into each 32-bit lane, or two products of 16-bit numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import llvmlite.binding as llvm
 
 from transpect.base.errors import ConfigError
 from transpect.runtime.compiling import CPU
-from transpect.runtime.products.emit import I8, I16, I32, call, halves, joined, lanes_of, ones, vector
+from transpect.runtime.products.emit import I8, I16, call, halves, joined, ones, vector
 
 Dot = Callable[[Any, Any, Any, Any, bool], Any]
+Wide = Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Line:
         width: bytes of its vectors, 64 or 32; 0 is the plain loop.
         dot: (builder, sums, unsigned, signed, small) -> sums + four products a lane, at ``width`` or at 32 bytes;
             ``small`` promises that the unsigned bytes are under 128.
+        wide: (builder, sums, a, b) -> sums + two products of 16-bit numbers a lane, where that is quicker than products
+            of bytes for what has 16 bits; None where it is not.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Line:
     cpu: str
     width: int
     dot: Dot
+    wide: Wide | None = None
 
     def runs_on(self, features: Mapping[str, bool], machine: str) -> bool:
         """Whether a host with these features has what it needs."""
@@ -54,14 +58,23 @@ def _vnni(builder: Any, sums: Any, unsigned: Any, signed: Any, small: bool) -> A
     return call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}", kind, sums, *words)
 
 
-def _madd(builder: Any, sums: Any, unsigned: Any, signed: Any, small: bool) -> Any:
-    """vpmaddwd over 16-bit numbers: vpmaddubsw would saturate at 255·127·2."""
-    pairs = []
-    for u, s in zip(halves(builder, unsigned), halves(builder, signed), strict=True):
-        wide = [builder.zext(u, vector(I16, 16)), builder.sext(s, vector(I16, 16))]
-        pairs.append(call(builder, "llvm.x86.avx2.pmadd.wd", vector(I32, 8), *wide))
-    even, odd = (builder.shuffle_vector(*pairs, lanes_of(range(n, 16, 2))) for n in (0, 1))
-    return builder.add(sums, builder.add(even, odd))
+def _maddubs(builder: Any, sums: Any, unsigned: Any, signed: Any, small: bool) -> Any:
+    """vpmaddubsw, whose sums of two products are 16 bits: those of 128 and of what is left are summed apart."""
+    count, kind = unsigned.type.count, sums.type
+    parts = [unsigned] if small else [builder.and_(unsigned, ones(I8, count, mask)) for mask in (127, -128)]
+    for part in parts:
+        two = call(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(I16, count // 2), part, signed)
+        sums = builder.add(sums, _pairs(builder, two, ones(I16, count // 2, 1), kind))
+    return sums
+
+
+def _maddwd(builder: Any, sums: Any, a: Any, b: Any) -> Any:
+    return builder.add(sums, _pairs(builder, a, b, sums.type))
+
+
+def _pairs(builder: Any, a: Any, b: Any, kind: Any) -> Any:
+    """vpmaddwd."""
+    return call(builder, "llvm.x86.avx2.pmadd.wd", kind, a, b)
 
 
 def _usdot(builder: Any, sums: Any, unsigned: Any, signed: Any, small: bool) -> Any:
@@ -95,12 +108,19 @@ LINES = (
         "avx512", (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"), "x86_64", "znver4", 64, _vnni
     ),
     Line("avxvnni", (*_AVX2, "avxvnni"), "x86_64", "alderlake", 32, _vnni),
-    Line("avx2", _AVX2, "x86_64", "haswell", 32, _madd),
+    Line("avx2", _AVX2, "x86_64", "haswell", 32, _maddubs, _maddwd),
     Line("i8mm", ("neon", "dotprod", "i8mm"), "aarch64", "neoverse-v1", 32, _usdot),
     Line("dotprod", ("neon", "dotprod"), "aarch64", "apple-m1", 32, _sdot),
     Line("plain", (), "", "", 0, _none),
 )
 """From the best to the one that every machine has."""
+
+
+def lines() -> list[Line]:
+    """Those that this machine has, from the best one on."""
+    features = dict(llvm.get_host_cpu_features())
+    machine = llvm.get_process_triple().partition("-")[0].replace("arm64", "aarch64")
+    return [each for each in LINES if each.runs_on(features, machine)]
 
 
 @cache
@@ -110,9 +130,7 @@ def line() -> Line:
     Raises:
         ConfigError: a name that there is not, or a line that this machine hasn't.
     """
-    features = dict(llvm.get_host_cpu_features())
-    machine = llvm.get_process_triple().partition("-")[0].replace("arm64", "aarch64")
-    possible = {each.name: each for each in LINES if each.runs_on(features, machine)}
+    possible = {each.name: each for each in lines()}
     wanted = os.environ.get(CPU)
     if wanted is None:
         return next(iter(possible.values()))

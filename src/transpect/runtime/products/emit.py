@@ -148,7 +148,7 @@ def sums(builder: Any, vectors: Sequence[Any]) -> Any:
         half = len(vectors) // 2
         return joined(builder, [sums(builder, vectors[:half]), sums(builder, vectors[half:])])
     parts = list(vectors)
-    add = partial(plus, builder) if vectors[0].type.element is FLOAT else builder.add
+    add = builder.add if isinstance(vectors[0].type.element, ir.IntType) else partial(plus, builder)
     while len(parts) > 1:
         parts = [add(*_even_and_odd(builder, a, b)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     whole = parts[0]

@@ -59,6 +59,23 @@ class Digits(NamedTuple):
         return cls(high, low, np.zeros(rows, np.float32))
 
 
+class Words(NamedTuple):
+    """Rows in 16 bits: x ≈ scale · value, one scale a row.
+
+    Attributes:
+        value: int16 [R, W], 0 after the last column.
+        scale: float32 [R].
+    """
+
+    value: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, rows: int, width: int) -> Words:
+        """Room for rows, which must be a multiple of eight."""
+        return cls(aligned((rows, padded(width)), np.int16), np.zeros(rows, np.float32))
+
+
 class Blocks(NamedTuple):
     """Rows in 8 bits: x ≈ scale · value, one scale for each block of 32 columns.
 

@@ -13,8 +13,9 @@ from transpect.runtime.products.blocks import emit_blocks
 from transpect.runtime.products.codes import CODES, TOGETHER
 from transpect.runtime.products.cpu import Line, line
 from transpect.runtime.products.digits import emit_digits
-from transpect.runtime.products.formats import BLOCK, Blocks, Digits, Int8Rows
+from transpect.runtime.products.formats import BLOCK, Blocks, Digits, Int8Rows, Words
 from transpect.runtime.products.kernel import Emit, address, addresses, chosen_by_types, class_of, kernel_of, width
+from transpect.runtime.products.wide import emit_words
 
 Array = Any
 Pairs = dict[tuple[type | None, type | None], Any]
@@ -53,12 +54,13 @@ def pairs_of(line: Line) -> Pairs:
     """`pair` by the classes of the weights and of x; None is an array."""
     if not line.width:
         of_blocks: Pairs = {(kind, Blocks): plain.in_blocks for kind in CODES}
-        return {(None, None): _floats, (Int8Rows, Digits): plain.int8_rows, **of_blocks}
+        return {(None, None): _floats, (Int8Rows, Words): plain.int8_rows, **of_blocks}
     of_blocks = {
         (kind, Blocks): with_vectors(kind.__name__, partial(emit_blocks, code), line, code.size, code.times)
         for kind, code in CODES.items()
     }
-    return {(None, None): _floats, (Int8Rows, Digits): with_vectors(Int8Rows.__name__, emit_digits, line), **of_blocks}
+    rows, emitted = (Digits, emit_digits) if line.wide is None else (Words, emit_words)
+    return {(None, None): _floats, (Int8Rows, rows): with_vectors(Int8Rows.__name__, emitted, line), **of_blocks}
 
 
 _CHOICES = pairs_of(line())
@@ -92,14 +94,15 @@ _TABLES: dict[type | None, Any] = {None: _restore_floats, Int8Rows: _restore_int
 chosen_by_types(restore, lambda w, i, factor, out: _TABLES.get(class_of(w)))
 
 
-def activations(weight: Any, rows: int) -> Digits | Blocks | None:
+def activations(weight: Any, rows: int) -> Digits | Words | Blocks | None:
     """Room for what a format computes with, for so many rows (a multiple of eight); None: float32 rows as they are.
 
     Raises:
         ConfigError: a width that is not whole blocks, or too many columns.
     """
     if isinstance(weight, Int8Rows):
-        return Digits.of(rows, weight.weight.shape[1])
+        kind = Words if (Int8Rows, Words) in _CHOICES else Digits
+        return kind.of(rows, weight.weight.shape[1])
     code = CODES.get(type(weight))
     if code is None:
         return None

@@ -18,9 +18,11 @@ from transpect.runtime.products.formats import (
     Q4_K,
     Q6_K,
     Q8_0,
+    Digits,
     Int4Groups,
     Int4Shifted,
     Int8Groups,
+    Words,
 )
 from transpect.runtime.products.kernel import chosen_by_types, class_of, float_of_half
 
@@ -28,18 +30,35 @@ Array = Any
 
 
 def int8_rows(w: Any, i: int, v: Any, j: int, x: Any, start: int, rows: int, out: Array) -> None:
-    """`pair` of `Int8Rows` with `Digits`."""
+    """`pair` of `Int8Rows` with `Digits` or `Words`."""
     for r in range(rows):
-        out[r] = _by_digits(w, i, x, start + r)
-        out[rows + r] = _by_digits(v, j, x, start + r)
+        out[r] = _in_16_bits(w, i, x, start + r)
+        out[rows + r] = _in_16_bits(v, j, x, start + r)
 
 
 @compiled
-def _by_digits(w: Any, i: int, x: Any, r: int) -> Number:
+def _in_16_bits(w: Any, i: int, x: Any, r: int) -> Number:
     total = np.int64(0)
     for d in range(w.weight.shape[1]):
-        total += np.int64(w.weight[i, d]) * (256 * np.int64(x.high[r, d]) + np.int64(x.low[r, d]) - 32768)
+        total += np.int64(w.weight[i, d]) * _integer(x, r, d)
     return np.float32(np.float64(total) * (np.float64(w.scale[i]) * np.float64(x.scale[r])))
+
+
+def _integer(x: Any, r: int, d: int) -> int:
+    """Of column d of a row in 16 bits, without its scale."""
+    raise AssertionError("for compiled code")
+
+
+def _of_digits(x: Any, r: int, d: int) -> Any:
+    return 256 * np.int64(x.high[r, d]) + np.int64(x.low[r, d]) - 32768
+
+
+def _of_words(x: Any, r: int, d: int) -> Any:
+    return np.int64(x.value[r, d])
+
+
+_INTEGERS: dict[type | None, Any] = {Digits: _of_digits, Words: _of_words}
+chosen_by_types(_integer, lambda x, r, d: _INTEGERS.get(class_of(x)))
 
 
 def in_blocks(w: Any, i: int, v: Any, j: int, x: Any, start: int, rows: int, out: Array) -> None:

@@ -12,7 +12,7 @@ from numba import types
 
 from transpect.runtime.compiling import compiled, intrinsic
 from transpect.runtime.numeric import Number
-from transpect.runtime.products.formats import BLOCK, LINE, Blocks, Digits
+from transpect.runtime.products.formats import BLOCK, LINE, Blocks, Digits, Words
 from transpect.runtime.products.kernel import chosen_by_types, class_of
 
 Array = Any
@@ -45,20 +45,35 @@ def _largest(x: Array) -> Number:
     return _float(most)
 
 
+@compiled
+def _to_16_bits(most: Number) -> Any:
+    """Of numbers up to ``most``: what is their scale, and what each is multiplied by."""
+    if most < _LEAST:
+        return np.float32(0.0), np.float32(0.0)
+    return most / np.float32(32767.0), np.float32(32767.0) / most
+
+
 def _to_digits(x: Array, width: int, first: int, last: int, to: Any) -> None:
     end = (width + LINE - 1) // LINE * LINE
     for r in range(first, last):
         own, high, low = x[r, :width], to.high[r], to.low[r]
-        most = _largest(own)
-        empty = most < _LEAST
-        to.scale[r] = np.float32(0.0) if empty else most / np.float32(32767.0)
-        factor = np.float32(0.0) if empty else np.float32(32767.0) / most
+        to.scale[r], factor = _to_16_bits(_largest(own))
         for d in range(width):
             number = np.uint32(_bits(np.float32(own[d] * factor + _ROUND))) + np.uint32(32768)
             high[d] = np.uint8(number >> np.uint32(8))
             low[d] = np.uint8(number)
         high[width:end] = 0
         low[width:end] = 0
+
+
+def _to_words(x: Array, width: int, first: int, last: int, to: Any) -> None:
+    end = (width + LINE - 1) // LINE * LINE
+    for r in range(first, last):
+        own, value = x[r, :width], to.value[r]
+        to.scale[r], factor = _to_16_bits(_largest(own))
+        for d in range(width):
+            value[d] = np.int16(_bits(np.float32(own[d] * factor + _ROUND)))
+        value[width:end] = 0
 
 
 def _to_blocks(x: Array, width: int, first: int, last: int, to: Any) -> None:
@@ -94,5 +109,5 @@ def quantise(x: Array, width: int, first: int, last: int, to: Any) -> None:
     raise AssertionError("for compiled code")
 
 
-_KINDS: dict[type | None, Any] = {Digits: _to_digits, Blocks: _to_blocks}
+_KINDS: dict[type | None, Any] = {Digits: _to_digits, Words: _to_words, Blocks: _to_blocks}
 chosen_by_types(quantise, lambda x, width, first, last, to: _KINDS.get(class_of(to)))
