@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "score": (),
     "embed": (),
     "fill-mask": (),
+    "serve": (),
     "eval": (),
     "verify": (),
     "bench": ("decode", "prefill", "load", "train", "encode", "translate", "attention"),

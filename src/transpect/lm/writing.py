@@ -105,6 +105,24 @@ class Writing(Parts):
         Raises:
             GenerationError: a model without an encoder, a language that it has no token for; as `generate`.
         """
+        requests = self.translations(texts, num_beams=num_beams, target_language=target_language, **params)
+        found = [result.text for result in self._results(requests, batch_size=batch_size, memory=memory, cache=cache)]
+        several = any(params.get(name) is not None for name in _COUNTS) or len(found) > 1
+        return found[0] if is_single(texts) and not several else found
+
+    def translations(
+        self,
+        texts: Prompt | Sequence[Prompt],
+        *,
+        num_beams: int | None = None,
+        target_language: str | None = None,
+        **params: Any,
+    ) -> list[Request]:
+        """What `translate` asks `transpect.decode` for.
+
+        Raises:
+            GenerationError: as `translate`.
+        """
         if self.model.config.kind != "encoder-decoder":
             raise GenerationError(
                 "translate() is for an encoder–decoder, which reads the source whole",
@@ -114,10 +132,7 @@ class Writing(Parts):
         if num_beams is None and not self._chooses(params):
             num_beams = NUM_BEAMS
         asked = params if num_beams is None else {"num_beams": num_beams, **params}
-        requests = self.requests(texts, self._into(target_language), **asked)
-        found = [result.text for result in self._results(requests, batch_size=batch_size, memory=memory, cache=cache)]
-        several = any(params.get(name) is not None for name in _COUNTS) or len(found) > 1
-        return found[0] if is_single(texts) and not several else found
+        return self.requests(texts, self._into(target_language), **asked)
 
     def stream(self, prompt: Prompt, **params: Any) -> Iterator[str]:
         """Pieces of text as soon as they are certain; they join to what `generate` returns.

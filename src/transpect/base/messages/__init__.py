@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from transpect.base.messages import bench, cli, compare, demo, options, parameters, quantize, tables, verify, writing
+from transpect.base.messages import (
+    bench,
+    cli,
+    compare,
+    demo,
+    options,
+    parameters,
+    quantize,
+    serve,
+    tables,
+    verify,
+    writing,
+)
 from transpect.base.messages.row import Row
 
 __all__ = ["TABLE", "Row"]
@@ -34,4 +46,5 @@ TABLE: Mapping[str, Row] = _joined(
     compare.ROWS,
     bench.ROWS,
     quantize.ROWS,
+    serve.ROWS,
 )

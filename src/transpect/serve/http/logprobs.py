@@ -1,0 +1,93 @@
+"""Log-probabilities of tokens, in the two forms that OpenAI's API has for them."""
+
+from __future__ import annotations
+
+from codecs import IncrementalDecoder, getincrementaldecoder
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from transpect.base.errors import TokenizerError
+from transpect.decode import Event
+from transpect.serve.request import PromptToken
+from transpect.text import Tokenizer
+from transpect.text.token_bytes import token_bytes
+
+__all__ = ["Place", "Spelling", "shown"]
+
+_LEAST: Final = -9999.0
+"""Stands for minus infinity, which JSON does not have."""
+
+
+def shown(events: Iterable[Event], ends: Sequence[int]) -> list[Event]:
+    """The events whose tokens are told of: all but the one that ends an output and has no text."""
+    return [own for own in events if own.token is not None and not (own.finish_reason == "eos" and own.token in ends)]
+
+
+@dataclass
+class Place:
+    """Where the next token begins in a text; of those that share a character, where that does."""
+
+    offset: int = 0
+    decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
+
+
+class Spelling:
+    """How the tokens of a model are spelled.
+
+    Args:
+        tokenizer: of the model.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        try:
+            self._table: Sequence[bytes] = token_bytes(tokenizer)
+        except TokenizerError:  # the text of a token depends on the next one
+            self._table = ()
+
+    def token(self, token: int) -> tuple[str, list[int] | None]:
+        """A token's text, and its bytes where it has some of its own."""
+        (name,) = self._tokenizer.tokens([token])
+        raw = self._table[token] if token < len(self._table) else b""
+        if not raw:
+            return name, None
+        try:
+            return raw.decode("utf-8"), list(raw)
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw), list(raw)
+
+    def chat(self, events: Iterable[Event]) -> dict[str, Any]:
+        """The form of conversations."""
+        content = [
+            {**self._entry(own.token, own.logprob), "top_logprobs": [self._entry(*other) for other in own.top]}
+            for own in events
+            if own.token is not None
+        ]
+        return {"content": content, "refusal": None}
+
+    def completion(self, events: Iterable[Event | PromptToken], place: Place) -> dict[str, Any]:
+        """The form of completions.
+
+        Args:
+            events: tokens of an output, or of a prompt.
+            place: in the text; it goes on with them.
+        """
+        out: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for own in events:
+            if own.token is None:
+                continue
+            name, raw = self.token(own.token)
+            top = {self.token(other)[0]: max(value, _LEAST) for other, value in own.top}
+            if own.logprob is not None:
+                top[name] = max(own.logprob, _LEAST)
+            out["tokens"].append(name)
+            out["token_logprobs"].append(top.get(name))
+            out["top_logprobs"].append(top or None)
+            out["text_offset"].append(place.offset)
+            place.offset += len(name) if raw is None else len(place.decoder.decode(bytes(raw)))
+        return out
+
+    def _entry(self, token: int, logprob: float) -> dict[str, Any]:
+        name, raw = self.token(token)
+        return {"token": name, "logprob": max(logprob, _LEAST), "bytes": raw}

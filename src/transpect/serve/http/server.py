@@ -1,0 +1,121 @@
+"""A server that listens, and that ends as it should: nothing new is taken, what runs is finished or told why not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import FrameType
+from typing import Any, cast
+
+import uvicorn
+
+from transpect.serve.http.app import application
+from transpect.serve.http.logs import quieten
+from transpect.serve.http.protocol import GuardedProtocol
+from transpect.serve.http.service import Service
+
+__all__ = ["Server", "is_loopback", "serve"]
+
+_LAST_SECONDS = 5
+
+
+class Server(uvicorn.Server):
+    """Listens, and stops at SIGTERM or SIGINT: at the first in good order, at the second at once. SIGHUP reloads.
+
+    Args:
+        service: what is served.
+        host: where to listen; loopback is 127.0.0.1, ::1 or localhost.
+        port: likewise; 0 is any free one.
+        reload: what SIGHUP does.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        reload: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        limits = service.limits
+        config = uvicorn.Config(
+            application(service, local=is_loopback(host)),
+            host=host,
+            port=port,
+            http=cast(Any, partial(GuardedProtocol, limits)),
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=limits.header_bytes,
+            timeout_keep_alive=cast(int, limits.idle_seconds),
+            timeout_graceful_shutdown=_LAST_SECONDS,
+            backlog=2048,
+        )
+        super().__init__(config)
+        self._service, self._reload = service, reload
+        self._stopping: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        quieten(service.log)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        found: tuple[str, int] = self.servers[0].sockets[0].getsockname()[:2]
+        return found
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See `uvicorn.Server`: begin to stop, or stop at once."""
+        if self._loop is None or self._service.draining:
+            self.should_exit = self.force_exit = True
+        else:
+            self._service.draining = True
+            self._loop.call_soon_threadsafe(self.stop)
+
+    def stop(self) -> None:
+        """Begin to stop in good order; on the loop's thread."""
+        self._service.draining = True
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop())
+
+    async def startup(self, sockets: Any = None) -> None:
+        """See `uvicorn.Server`."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self._reload is not None and hasattr(signal, "SIGHUP"):
+            self._loop.add_signal_handler(signal.SIGHUP, self._start_reload)
+        self._keeper = asyncio.create_task(self._service.models.keep_alive(self._service.log.tell))
+        host, port = self.address
+        names = [own.id for own in self._service.models.all]
+        self._service.log.tell("listening", address=f"http://{host}:{port}", models=names)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """See `uvicorn.Server`."""
+        self._keeper.cancel()
+        await super().shutdown(sockets)
+        await self._service.close()
+        self._service.log.tell("stopped")
+
+    async def _stop(self) -> None:
+        await self._service.drain(self._service.limits.drain_seconds)
+        self.should_exit = True
+
+    def _start_reload(self) -> None:
+        if self._reload is not None and (self._reloading is None or self._reloading.done()):
+            self._reloading = asyncio.ensure_future(self._reload())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def serve(service: Service, **options: Any) -> None:
+    """Listen until a signal comes. See `Server` for the options."""
+    Server(service, **options).run()
