@@ -168,7 +168,15 @@ class Pooled(Head, kind="pooled"):
         return PooledHead(self, size.d_model)
 
 
-class CausalLMHead(nn.Module):
+class TokenHead(nn.Module):
+    """A head with logits for each token: one linear map of features, [..., W] -> [..., V]."""
+
+    def features(self, hidden: Tensor) -> Tensor:
+        """What that map reads: [..., D] -> [..., W]."""
+        raise AssertionError("abstract")
+
+
+class CausalLMHead(TokenHead):
     def __init__(self, options: CausalLM, size: Sizes) -> None:
         super().__init__()
         own = size.token_width is not None
@@ -177,12 +185,16 @@ class CausalLMHead(nn.Module):
         self.project = Projection(size, tied=options.tied, bias=options.bias)
         self.cap = nn.Identity() if options.soft_cap is None else SoftCap(options.soft_cap)
 
+    def features(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.rescale(self.narrow(hidden))
+        return out
+
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
-        out: Tensor = self.cap(self.project(self.rescale(self.narrow(hidden)), table))
+        out: Tensor = self.cap(self.project(self.features(hidden), table))
         return out
 
 
-class MaskedLMHead(nn.Module):
+class MaskedLMHead(TokenHead):
     def __init__(self, options: MaskedLM, size: Sizes) -> None:
         super().__init__()
         self.dense = nn.Linear(size.d_model, size.width, bias=options.dense_bias)
@@ -190,8 +202,12 @@ class MaskedLMHead(nn.Module):
         self.norm = options.norm.build(size.width)
         self.project = Projection(size, tied=options.tied, bias=options.bias)
 
+    def features(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.act(self.dense(hidden)))
+        return out
+
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
-        out: Tensor = self.project(self.norm(self.act(self.dense(hidden))), table)
+        out: Tensor = self.project(self.features(hidden), table)
         return out
 
 
@@ -208,15 +224,19 @@ class SequenceClassHead(nn.Module):
         return out
 
 
-class TokenClassHead(nn.Module):
+class TokenClassHead(TokenHead):
     def __init__(self, options: TokenClass, d_model: int) -> None:
         super().__init__()
         self.transform = _transform(options.transform, d_model)
         self.dropout = nn.Dropout(options.dropout)
         self.project = nn.Linear(d_model, options.n_classes)
 
+    def features(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.dropout(self.transform(hidden))
+        return out
+
     def forward(self, hidden: Tensor, tags: Tags, table: Tensor) -> Tensor:
-        out: Tensor = self.project(self.dropout(self.transform(hidden)))
+        out: Tensor = self.project(self.features(hidden))
         return out
 
 

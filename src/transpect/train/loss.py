@@ -19,11 +19,14 @@ from transpect.core.context import NO_MEMORY, NO_SOURCE, Memory
 from transpect.core.heads import CausalLM, MaskedLM, TokenClass
 from transpect.core.model import Transformer
 from transpect.data.batch import IGNORE, Batch
+from transpect.train.cross_entropy import Readout, features_of, summed_cross_entropy
 from transpect.train.precision import Precision, arithmetic
 
 PER_TOKEN = (CausalLM, MaskedLM, TokenClass)
 LOGITS_AT_ONCE = 2**24
-"""How many logits exist at a time: 64 MiB in float32, and as much again for each of their softmax and gradient."""
+"""How many logits exist at a time: 64 MiB in float32, and as much again for what is computed of them."""
+IN_CACHE = 2**22
+"""The same for training on a CPU, whose last cache holds some 16 MiB."""
 
 
 def check_head(model: Transformer) -> None:
@@ -63,8 +66,7 @@ def accumulate_gradient(
 ) -> Tensor:
     """Add the gradient of (summed loss of ``batch``) / ``n_labels`` to the weights' own.
 
-    Only labelled tokens pass through the head. Where their logits would be more than `LOGITS_AT_ONCE`, the head runs
-    piece by piece, forward and backward, and then the rest of the model backward once; the gradient is the same.
+    Only labelled tokens pass through the head, and only as many at a time as `rows_at_once` says have logits.
 
     Args:
         batch: a micro-batch, on the model's device.
@@ -76,22 +78,14 @@ def accumulate_gradient(
     Returns:
         the summed loss of ``batch``, without a graph.
     """
-    device = batch.ids.device
-    with arithmetic(precision, device):
+    readout = Readout.of(model)
+    with arithmetic(precision, batch.ids.device):
         hidden, labels = labelled(model, batch, memory)
-    pieces = list(pieces_of(hidden, labels, model.config.vocab_size))
-    losses, gradients = [], []
-    for piece, answers in pieces:
-        rows = piece if len(pieces) == 1 else piece.detach().requires_grad_(hidden.requires_grad)
-        with arithmetic(precision, device):
-            loss = summed_loss(logits_of(model, rows, batch), answers, smoothing)
-        torch.autograd.backward(loss / n_labels)
-        losses.append(loss.detach())
-        if len(pieces) > 1 and rows.grad is not None:
-            gradients.append(rows.grad)
-    if gradients:  # none where all before the head is frozen
-        torch.autograd.backward(hidden, torch.cat(gradients))
-    return torch.stack(losses).sum()
+        features = features_of(model, hidden)
+        at_once = rows_at_once(readout.weight)
+        loss = summed_cross_entropy(features, labels, readout, smoothing=smoothing, at_once=at_once)
+    torch.autograd.backward(loss / n_labels)
+    return loss.detach()
 
 
 def loss_without_gradient(
@@ -119,6 +113,12 @@ def logits_of(model: Transformer, rows: Tensor, batch: Batch) -> Tensor:
     """[N, D] -> [N, V]; a head with logits for each token reads no tags."""
     logits: Tensor = model.head(rows, batch.tags, model.token.weight)
     return logits
+
+
+def rows_at_once(weight: Tensor) -> int:
+    """How many tokens may have logits at a time in training, for a head's weight [V, W]."""
+    logits = min(LOGITS_AT_ONCE, IN_CACHE) if weight.device.type == "cpu" else LOGITS_AT_ONCE
+    return max(1, logits // len(weight))
 
 
 def pieces_of(hidden: Tensor, labels: Tensor, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:

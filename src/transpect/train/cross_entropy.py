@@ -1,0 +1,152 @@
+"""Cross-entropy of many tokens over a large vocabulary, whose logits never exist all at once.
+
+Axes: N labelled tokens, W width of a head's features, V vocabulary.
+
+The gradient of a token's loss by its logits is softmax(logits) − target, so it is known as soon as they are. Some
+tokens at a time are therefore finished while their logits lie in the cache: loss, slope, and from that what the
+features and the head's weights are given. Autograd keeps only those, N·W + V·W numbers instead of N·V.
+
+Source: Hsu et al. 2024 ("Liger Kernel"), §3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from transpect.core.heads import SoftCap, TokenHead
+from transpect.core.kernels.autocast import as_it_is, lowered
+from transpect.core.model import Transformer
+
+
+@dataclass(frozen=True)
+class Readout:
+    """A head's last map: logits = cap(features · weightᵀ + bias).
+
+    Attributes:
+        weight: [V, W].
+        bias: [V], if there is one.
+        cap: c in c·tanh(logits / c), if there is one.
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+    cap: float | None = None
+
+    @classmethod
+    def of(cls, model: Transformer) -> Readout:
+        """Of a model whose head is a `TokenHead`."""
+        project: Any = model.head.project
+        cap = getattr(model.head, "cap", None)
+        weight = model.token.weight if project.weight is None else project.weight
+        return cls(weight, project.bias, cap.cap if isinstance(cap, SoftCap) else None)
+
+
+def features_of(model: Transformer, hidden: Tensor) -> Tensor:
+    """What the last map of a `TokenHead` reads: [N, D] -> [N, W]."""
+    assert isinstance(model.head, TokenHead)
+    return model.head.features(hidden)
+
+
+def summed_cross_entropy(
+    features: Tensor, labels: Tensor, readout: Readout, *, smoothing: float = 0.0, at_once: int = 1024
+) -> Tensor:
+    """Σ over tokens of (1 − ε) · (−log p(label)) + ε/V · Σ_v (−log p(v)), in nats; it can be differentiated once.
+
+    Under autocast the products are made in its dtype, and all between them at least in float32.
+
+    Args:
+        features: [N, W].
+        labels: [N], each a class.
+        readout: of the head.
+        smoothing: ε (Szegedy et al. 2016, §7).
+        at_once: of how many tokens there are logits at a time.
+    """
+    apply: Callable[..., Tensor] = _Summed.apply
+    return apply(features, readout.weight, readout.bias, labels, readout.cap, smoothing, at_once)
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        cap: float | None,
+        smoothing: float,
+        at_once: int,
+    ) -> Tensor:
+        grads = [
+            torch.zeros_like(given) if given is not None and needed else None
+            for given, needed in zip((features, weight, bias), ctx.needs_input_grad[:3], strict=True)
+        ]
+        of_features, of_weight, of_bias = grads
+        rows, matrix = lowered(features, weight)
+        size = min(at_once, len(rows))
+        wide = torch.promote_types(rows.dtype, torch.float32)
+        logits, slope = (rows.new_empty(size, len(weight), dtype=wide) for _ in range(2))
+        total = rows.new_zeros((), dtype=wide)
+        with as_it_is(rows.device):
+            for start in range(0, len(rows), size):
+                some = slice(start, start + size)
+                count = len(labels[some])
+                x, by = logits[:count], slope[:count]
+                _into(x, rows[some], matrix.T)
+                if bias is not None:
+                    x += bias
+                if cap is not None:
+                    x.div_(cap).tanh_().mul_(cap)
+                total += _loss(x, labels[some], smoothing, slope=by)
+                if cap is not None:
+                    by *= x.div_(cap).square_().neg_().add_(1.0)
+                if of_bias is not None:
+                    of_bias += by.sum(0)
+                low = by.to(rows.dtype)
+                if of_features is not None:
+                    _into(of_features[some], low, matrix)
+                if of_weight is not None:
+                    _onto(of_weight, low.T, rows[some])
+        ctx.save_for_backward(*grads)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None, None, None)
+
+
+def _loss(logits: Tensor, labels: Tensor, smoothing: float, *, slope: Tensor) -> Tensor:
+    """The summed loss of [n, V]; its gradient by the logits is written to ``slope``."""
+    at = labels[:, None]
+    torch.softmax(logits, -1, out=slope)
+    # the largest p is at least 1/V, so this logarithm is safe where that of a label's p is not
+    norm = logits.amax(-1) - slope.amax(-1).log()
+    loss = norm.sum() - (1.0 - smoothing) * logits.gather(1, at).sum()
+    slope.scatter_add_(1, at, slope.new_full((), smoothing - 1.0).expand_as(at))
+    if smoothing:
+        loss -= smoothing * logits.mean(-1).sum()
+        slope -= smoothing / logits.shape[-1]
+    return loss
+
+
+def _into(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """out ← a · b."""
+    if out.dtype == a.dtype:
+        torch.mm(a, b, out=out)
+    else:
+        out.copy_(a @ b)
+
+
+def _onto(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """out ← out + a · b."""
+    if out.dtype == a.dtype:
+        out.addmm_(a, b)
+    else:
+        out += a @ b
