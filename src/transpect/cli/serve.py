@@ -83,8 +83,14 @@ def serve(
     for own in service.models.all:
         for note in own.engine.notes:
             sys.stderr.write(f"{own.id}: {note}\n")
-    sys.stderr.write(f"{tr('cli.serve.listening', host=settings.host, port=settings.port)}\n")
-    Server(service, host=settings.host, port=settings.port, reload=reloading(service, read)).run()
+    server = Server(
+        service,
+        host=settings.host,
+        port=settings.port,
+        reload=reloading(service, read),
+        started=lambda address: print(tr("cli.serve.listening", address=address), flush=True),
+    )
+    server.run()
 
 
 def _read(config: Path | None, specs: list[dict[str, Any]], top: dict[str, Any], overrides: Overrides) -> ServerConfig:

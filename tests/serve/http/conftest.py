@@ -38,7 +38,7 @@ from transpect.serve.http.service import Service
 from transpect.text import Tokenizer, train_tokenizer
 
 CORPUS = ["小猫爱吃鱼。小狗爱吃肉。", 'The quick brown fox jumps over the lazy dog. {}[]":,0123456789<>/_']
-CONTEXT = 96
+CONTEXT = 512
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}>"
 )

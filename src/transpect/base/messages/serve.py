@@ -55,7 +55,7 @@ ROWS: dict[str, Row] = {
         "zh": "警告：正在监听 {host}，其他机器可以连接。请求需要 API 密钥，但 HTTP 未加密：请在前面放置带 TLS 的代理。",
     },
     "cli.serve.listening": {
-        "en": "Listening on http://{host}:{port}. Ctrl-C ends it.",
-        "zh": "正在监听 http://{host}:{port}，按 Ctrl-C 结束。",
+        "en": "Listening on {address}. Open it in a browser to chat; Ctrl-C ends it.",
+        "zh": "正在监听 {address}。用浏览器打开即可聊天；按 Ctrl-C 结束。",
     },
 }

@@ -6,7 +6,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from transpect.serve.http.gate import Gate
-from transpect.serve.http.routes import chat, completions, embeddings, operations, reading, tokens
+from transpect.serve.http.routes import chat, completions, embeddings, operations, page, reading, tokens
 from transpect.serve.http.service import Service
 
 __all__ = ["ROUTES", "application"]
@@ -24,6 +24,7 @@ ROUTES = (
     Route("/health", operations.health),
     Route("/ready", operations.ready),
     Route("/metrics", operations.metrics),
+    Route("/", page.show),
 )
 
 

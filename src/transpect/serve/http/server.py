@@ -29,6 +29,7 @@ class Server(uvicorn.Server):
         host: where to listen; loopback is 127.0.0.1, ::1 or localhost.
         port: likewise; 0 is any free one.
         reload: what SIGHUP does.
+        started: is told the address once it listens.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Server(uvicorn.Server):
         host: str = "127.0.0.1",
         port: int = 8000,
         reload: Callable[[], Awaitable[None]] | None = None,
+        started: Callable[[str], object] = lambda _: None,
     ) -> None:
         limits = service.limits
         config = uvicorn.Config(
@@ -58,7 +60,7 @@ class Server(uvicorn.Server):
             backlog=2048,
         )
         super().__init__(config)
-        self._service, self._reload = service, reload
+        self._service, self._reload, self._started = service, reload, started
         self._stopping: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,7 +95,9 @@ class Server(uvicorn.Server):
         self._keeper = asyncio.create_task(self._service.models.keep_alive(self._service.log.tell))
         host, port = self.address
         names = [own.id for own in self._service.models.all]
-        self._service.log.tell("listening", address=f"http://{host}:{port}", models=names)
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._service.log.tell("listening", address=address, models=names)
+        self._started(address)
 
     async def shutdown(self, sockets: Any = None) -> None:
         """See `uvicorn.Server`."""

@@ -51,6 +51,9 @@ async def create(request: HttpRequest) -> Response:
     if given.get("logprobs"):
         asked["logprobs"] = given.get("top_logprobs", 0)
     if offer.forced:
+        also = next((name for name in ("regex", "grammar", "choices") if name in asked), None)
+        if also is not None:
+            raise bad(also, f"An answer can't be both a call of a function and of '{also}'.")
         asked["json_schema"] = offer.schema()
     for kind, text, param in grammars(asked):
         await service.schemas.check(kind, text, "tools" if offer.forced else param)
