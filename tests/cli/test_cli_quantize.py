@@ -49,13 +49,34 @@ def test_gptq_reads_its_own_text(cli: Cli, tiny: Path, text: Path, monkeypatch: 
     assert "首选一致率" in cli(*words[:-1]).out
 
 
+def test_what_is_saved_is_what_was_compared(cli: Cli, tiny: Path, text: Path, tmp_path: Path) -> None:
+    words = ("quantize", tiny, "--format", "int8", "--keep", "token=int8", "--out", tmp_path / "out")
+    answer = cli(*words, "--eval", text, "--json")
+    assert answer.code == 0, answer.err
+    said = json.loads(answer.out)
+    full, saved = (transpect.load(place, device="cpu", dtype="float32") for place in (tiny, tmp_path / "out"))
+    assert saved.tokenizer.encode(TEXT) == full.tokenizer.encode(TEXT) and saved.generation == full.generation
+    found = agreement(full.model, saved.model, windows_of(full.tokenizer.encode(TEXT), 24))
+    assert said["out"] == str(tmp_path / "out")
+    assert (said["perplexity"], said["top1"]) == (pytest.approx(found.perplexity), found.top1)
+    again = cli(*words)
+    assert again.code == 0 and str(tmp_path / "out") in again.out and "perplexity" not in again.out
+
+
+def test_it_has_something_to_do(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    assert "--out DIR" in cli("quantize", tiny).err
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("mine")
+    answer = cli("quantize", tiny, "--out", tmp_path / "notes")
+    assert answer.code == 2 and "not replaced" in answer.err
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
         (("--method", "awq"), "Methods: round, gptq"),
         (("--method", "gptq"), "--calibration FILE"),
         (("--calibration", "x.txt"), "--method gptq"),
-        (("--out", "somewhere"), "no checkpoint yet"),
         (("--format", "int3"), "no such weight format"),
         (("--keep", "down"), "--keep down=int8"),
         (("--keep", "nothing=int8"), "no weight has a name"),

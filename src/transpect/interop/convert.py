@@ -16,6 +16,7 @@ from transpect.interop.checkpoint import checkpoint_directory, load_generation, 
 from transpect.interop.directory import atomic_file, check_replaceable
 from transpect.interop.names import locate
 from transpect.interop.places import CERTIFICATE, TOKENIZER, is_checkpoint
+from transpect.interop.quantising import FULL
 from transpect.interop.sentence import SETTINGS, body_of, read_head
 from transpect.interop.sources import CONFIG, open_source
 from transpect.text import load_tokenizer
@@ -23,7 +24,7 @@ from transpect.text import load_tokenizer
 if TYPE_CHECKING:
     from transpect.interop.gguf.writer import DType
 
-__all__ = ["FORMATS", "Converted", "convert"]
+__all__ = ["FORMATS", "GGUF", "HF", "Converted", "check_target", "convert", "write_changed"]
 
 HF, GGUF, ONNX = FORMATS = ("hf", "gguf", "onnx")
 _DTYPES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -63,8 +64,8 @@ def convert(
         source: see `locate`.
         target: a directory, or a file; one that stands there is replaced if it is a checkpoint of this kind.
         to: ``hf``, ``gguf`` or ``onnx``; None is by the end of ``target``: ``.gguf``, ``.onnx``, or a directory.
-        dtype: of the weights; for ``hf`` float32, bfloat16, float16 or float64 (None is as they are), for ``gguf`` f32,
-            f16 or q8_0 (None is f32), for ``onnx`` float32 or float16 (None is float32).
+        dtype: of the weights; for ``hf`` float32, bfloat16, float16 or float64 (None is as they are, formats
+            included), for ``gguf`` f32, f16 or q8_0 (None is f32), for ``onnx`` float32 or float16 (None is float32).
         allow_pickle: read pickled weights where the source has no others.
 
     Raises:
@@ -78,9 +79,39 @@ def convert(
     place = locate(source, allow_pickle=allow_pickle)
     # ONNX is computed with as it is recorded; GGUF's writer rounds once, from what is stored
     loaded = {HF: number, ONNX: "float32"}.get(form)
-    model = load_model(place, dtype=loaded, allow_pickle=allow_pickle)
+    quant = None if form == HF and number is None else FULL
+    model = load_model(place, dtype=loaded, allow_pickle=allow_pickle, quant=quant)
     _WRITERS[form](model, place, target, number)
     return Converted(target, form, model)
+
+
+def write_changed(model: Transformer, source: str | Path, target: str | Path) -> None:
+    """Write a model that was made from ``source``, its weights in formats perhaps, with the tokenizer of that.
+
+    Args:
+        model: what to write, as it is.
+        source: see `locate`.
+        target: a directory, or a ``.gguf`` file; all or nothing, as by `convert`.
+
+    Raises:
+        CheckpointError: it can't be written, or ``target`` is something else.
+    """
+    form = check_target(target)
+    _WRITERS[form](model, locate(source), Path(target), _dtype(form, None))
+
+
+def check_target(target: str | Path) -> str:
+    """The format in which `write_changed` would write, before any work is done.
+
+    Raises:
+        CheckpointError: something stands there that is not replaced.
+        ConfigError: a file of another kind.
+    """
+    form = _format(Path(target), None)
+    if form == ONNX:
+        raise ConfigError("weights in formats are no ONNX graph", value=str(target), remedy="Name a directory.")
+    _check_target(Path(target), form)
+    return form
 
 
 def _write_hf(model: Transformer, place: Path, target: Path, dtype: str | None) -> None:

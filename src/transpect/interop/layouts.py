@@ -149,6 +149,11 @@ class Stacked(Layout):
         return [torch.Size((self.experts, rows // self.experts, *rest))]
 
 
+def by_rows(layout: Layout) -> bool:
+    """Whether a layout only moves rows, so that it can be done on rows of packed numbers."""
+    return isinstance(layout, Plain | Grouped | Stacked) or (isinstance(layout, Fused) and by_rows(layout.inner))
+
+
 def _joined(shapes: Sequence[torch.Size]) -> torch.Size:
     return torch.Size((sum(shape[0] for shape in shapes), *shapes[0][1:]))
 

@@ -11,23 +11,21 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from transpect.base.errors import CheckpointError, ConfigError
+from transpect.base.errors import ConfigError
 from transpect.core import Transformer
 from transpect.core.heads import Projection
-from transpect.interop.gguf import GgufWeights
-from transpect.interop.layouts import Fused, Grouped, Layout, Plain, Stacked
+from transpect.interop.layouts import Layout, by_rows
 from transpect.interop.tensors import Link
 from transpect.interop.weights import Weights
-from transpect.quant import Format, GgufBlocks, Int8, Plan, QuantEmbedding, format_named
+from transpect.quant import Format, Int8, Plan, QuantEmbedding, format_named
 from transpect.quant.formats import Stored
-from transpect.quant.linear import Quantised
 from transpect.quant.rounding import rounded
 from transpect.quant.swap import TABLE, Target, swap, targets
 
-__all__ = ["KEEP", "Quantising", "quantising"]
+__all__ = ["FULL", "KEEP", "Quantising", "quantising"]
 
-KEEP = "keep"
-"""What leaves a GGUF file's blocks as they are, in place of a format's name."""
+KEEP, FULL = "keep", "full"
+"""In place of a format's name: what leaves weights in the formats of the checkpoint, and what restores them all."""
 
 CHUNK = 2**18  # weights at once: they stay in the processor's cache
 
@@ -44,42 +42,46 @@ class Quantising:
     model: Transformer
     plan: Plan | None
     _targets: dict[str, Target] = field(init=False)
+    _holders: dict[str, Target] = field(init=False)
     _taken: dict[nn.Module, bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        found = _every(self.model) if self.plan is None else targets(self.model, self.plan)
+        self._holders = self._by_name(_every(self.model))
+        self._targets = {} if self.plan is None else self._by_name(targets(self.model, self.plan))
+
+    def keeps(self, item: Link, source: str, weights: Weights, shapes: Sequence[torch.Size]) -> bool:
+        """Whether the tensor stays in the blocks of its file; then it was put where it belongs."""
+        if not (self.plan is None or weights.compressed) or not by_rows(item.layout):
+            return False
+        if any(name not in self._holders for name in item.ours):
+            return False
+        kept = weights.stored(source)
+        if kept is None:
+            return False
+        format, stored = kept
+        parts = {key: _parted(item.layout, rows, shapes) for key, rows in stored.items()}
+        for index, name in enumerate(item.ours):
+            self._put(self._holders[name], format, {key: rows[index] for key, rows in parts.items()})
+        return True
+
+    def takes(self, name: str, weight: Tensor) -> bool:
+        """Whether a weight of ours takes a format; then it was rounded and put where it belongs."""
+        target = self._targets.get(name)
+        if target is None:
+            return False
+        format = target.format
+        self._put(target, format, _plain(weight) if format == Int8() else rounded(weight, format))
+        return True
+
+    def _by_name(self, found: Sequence[Target]) -> dict[str, Target]:
         modules = {target.module: target for target in found}
-        self._targets = {
+        return {
             f"{name}.weight": modules[module]
             for name, module in self.model.named_modules(remove_duplicate=False)
             if module in modules
         }
 
-    def keeps(self, item: Link, source: str, weights: Weights, shapes: Sequence[torch.Size]) -> bool:
-        """Whether the tensor stays in the blocks of its file; then it was put where it belongs."""
-        if self.plan is not None or not isinstance(weights, GgufWeights) or not _by_rows(item.layout):
-            return False
-        if any(name not in self._targets for name in item.ours):
-            return False
-        kept = weights.blocks(source)
-        if kept is None:
-            return False
-        block, rows = kept
-        parts = item.layout.unpack([rows], [torch.Size((shape[0], rows.shape[-1])) for shape in shapes])
-        for name, part in zip(item.ours, parts, strict=True):
-            self._put(name, GgufBlocks(block), {"packed": part.reshape(-1, part.shape[-1])})
-        return True
-
-    def takes(self, name: str, weight: Tensor) -> bool:
-        """Whether a weight of ours takes a format; then it was rounded and put where it belongs."""
-        if self.plan is None or name not in self._targets:
-            return False
-        format = self._targets[name].format
-        self._put(name, format, _plain(weight) if format == Int8() else rounded(weight, format))
-        return True
-
-    def _put(self, name: str, format: Format, stored: Stored) -> None:
-        target = self._targets[name]
+    def _put(self, target: Target, format: Format, stored: Stored) -> None:
         if target.module not in self._taken:
             self._taken[target.module] = True
             swap(self.model, Target(target.name, target.module, format), stored)
@@ -95,39 +97,26 @@ class Quantising:
                 module.like = torch.empty(0, dtype=dtype, device=module.like.device)
 
 
-def quantising(model: Transformer, how: str | Format | Plan | None) -> Quantising | None:
+def quantising(model: Transformer, how: str | Format | Plan | None, weights: Weights) -> Quantising | None:
     """How a blank model's weights are stored once they are read.
 
     Args:
         how: a format for linear layers; the name of one, with which the token table and the head are in 8 bits; a
-            plan; `KEEP`; or None, which leaves all in full.
+            plan; `KEEP`; `FULL`; or None, which is `KEEP` for a compressed checkpoint and `FULL` for others.
+        weights: of the checkpoint.
 
     Raises:
         ConfigError: no such format, or one that can't store this model's weights.
     """
-    if how is None:
+    if how == FULL or (how is None and not weights.compressed):
         return None
+    if how is None:
+        return Quantising(model, None)
     if isinstance(how, str):
         plan = None if how == KEEP else Plan(format_named(how), _in_eight_bits(model))
     else:
         plan = how if isinstance(how, Plan) else Plan(how)
     return Quantising(model, plan)
-
-
-def in_full(model: Transformer) -> None:
-    """See that no weight is in a format: a checkpoint directory is written of whole weights only.
-
-    Raises:
-        CheckpointError: some are; they are named.
-    """
-    names = [name for name, module in model.named_modules() if isinstance(module, Quantised)]
-    if names:
-        more = "" if len(names) == 1 else f" and {len(names) - 1} more"
-        raise CheckpointError(
-            "a model with quantised weights can't be saved as a checkpoint",
-            value=f"{names[0]}{more}",
-            remedy="Save the model that it was made from, and quantise while loading: load_model(path, quant=…).",
-        )
 
 
 def _in_eight_bits(model: Transformer) -> dict[str, Format | None]:
@@ -150,9 +139,12 @@ def _every(model: Transformer) -> list[Target]:
         return targets(model, Plan(whole, keep))
 
 
-def _by_rows(layout: Layout) -> bool:
-    """Whether a layout only moves rows, so that it can be done on rows of blocks."""
-    return isinstance(layout, Plain | Grouped | Stacked) or (isinstance(layout, Fused) and _by_rows(layout.inner))
+def _parted(layout: Layout, rows: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    """The rows of our weights of these shapes, out of those of one tensor; all of them may be empty."""
+    if not rows.numel():
+        return [rows] * len(shapes)
+    parts = layout.unpack([rows], [torch.Size((shape[0], rows.shape[-1])) for shape in shapes])
+    return [part.reshape(-1, part.shape[-1]) for part in parts]
 
 
 def _plain(weight: Tensor) -> Stored:

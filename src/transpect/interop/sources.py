@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,15 +10,17 @@ from typing import Any
 
 from transpect.base.errors import CheckpointError
 from transpect.core import Pooled
+from transpect.interop.compressed import CompressedWeights, Scheme, schemes_of
 from transpect.interop.mapped import MappedWeights
 from transpect.interop.pickled import PickledWeights
 from transpect.interop.sentence import body_of, read_head
 from transpect.interop.shards import PICKLED, SAFETENSORS, has_weights
 from transpect.interop.weights import Weights, read_json
 
-__all__ = ["CONFIG", "GENERATION", "Source", "open_source"]
+__all__ = ["CONFIG", "GENERATION", "QUANTISED", "Source", "open_source"]
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+QUANTISED = "quantization_config"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,12 @@ def open_source(place: Path, *, allow_pickle: bool = False) -> Source:
 def _directory(folder: Path, allow_pickle: bool) -> Source:
     body = body_of(folder)
     config = read_json(body / CONFIG)
-    weights = cache(lambda: _weights(body, allow_pickle))
+    try:
+        schemes = schemes_of(quantised) if (quantised := config.pop(QUANTISED, None)) is not None else ()
+    except CheckpointError as error:
+        error.file = body / CONFIG
+        raise
+    weights = cache(lambda: _weights(body, allow_pickle, schemes))
     return Source(
         file=body / CONFIG,
         config=config,
@@ -73,10 +80,11 @@ def _forced_bos(config: Mapping[str, Any]) -> dict[str, Any]:
     return {} if forced is None else {"forced_bos_token_id": forced}
 
 
-def _weights(folder: Path, allow_pickle: bool) -> Weights:
+def _weights(folder: Path, allow_pickle: bool, schemes: Sequence[Scheme]) -> Weights:
     """Safetensors where there are any; pickled ones only where they are asked for."""
     if has_weights(folder, SAFETENSORS):
-        return MappedWeights(folder)
+        mapped = MappedWeights(folder)
+        return CompressedWeights(mapped, schemes) if schemes else mapped
     if has_weights(folder, PICKLED) and allow_pickle:
         return PickledWeights(folder)
     pickled = [file.name for pattern in ("*.bin", "*.pt", "*.bin.index.json") for file in sorted(folder.glob(pattern))]

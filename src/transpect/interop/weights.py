@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from transpect.base.errors import CheckpointError
 from transpect.base.files import read_json_file
+from transpect.quant.formats import Format, Stored
 
 __all__ = ["ALIGNED", "PART", "Buffer", "Weights", "copy_by_parts", "read_json"]
 
@@ -29,6 +30,8 @@ class Weights(Mapping[str, Tensor]):
 
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, torch.dtype]
+    compressed: ClassVar[bool] = False
+    """Whether formats are what the checkpoint is made of, so that its weights stay in them unless asked otherwise."""
 
     def __getitem__(self, name: str) -> Tensor:
         """A tensor to keep. It may be backed by the file; then nothing is read before its numbers are used."""
@@ -39,6 +42,10 @@ class Weights(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.shapes)
+
+    def stored(self, name: str) -> tuple[Format, Stored] | None:
+        """A matrix in the format that it is stored in, row after row; None where that is none of ours."""
+        return None
 
     def passing(self, name: str, rows: slice = slice(None)) -> Tensor:
         """A tensor, or some rows of it, that the caller copies from before it asks for the next one."""

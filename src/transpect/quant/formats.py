@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
@@ -19,7 +18,7 @@ from transpect.base.checks import within
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.quant import gguf_blocks
-from transpect.quant.grid import CLIPS, Grid, best, parted, symmetric
+from transpect.quant.grid import SEARCH, Grid, Group, Search, Tried, best, parted, symmetric
 
 Stored = dict[str, Tensor]
 
@@ -38,7 +37,7 @@ class Format(Variant):
         """Stored bits a weight, scales included."""
 
     @abstractmethod
-    def fit(self, weight: Tensor, importance: Tensor | None) -> Grid:
+    def fit(self, weight: Tensor, importance: Tensor | None, search: Search = SEARCH) -> Grid:
         """The grid of least squared error for [N, D], with parameters as they are stored."""
 
     @abstractmethod
@@ -91,9 +90,9 @@ class Int8(Format, kind="int8"):
     def bits(self, d_in: int) -> float:
         return 8 + 32 / self.group_of(d_in)
 
-    def fit(self, weight: Tensor, importance: Tensor | None) -> Grid:
-        tries = [symmetric(-127, 127, lambda scale: scale.float().to(scale), clip) for clip in CLIPS]
-        return best(weight, importance, self.group_of(weight.shape[1]), tries)
+    def fit(self, weight: Tensor, importance: Tensor | None, search: Search = SEARCH) -> Grid:
+        attempt = symmetric(-127, 127, lambda scale: scale.float().to(scale))
+        return best(weight, importance, self.group_of(weight.shape[1]), search, attempt)
 
     def pack(self, codes: Tensor, grid: Grid) -> Stored:
         return {"packed": codes.to(torch.int8), "scale": grid.scale.float()}
@@ -131,12 +130,9 @@ class Int4(Format, kind="int4"):
     def bits(self, d_in: int) -> float:
         return 4 + (16 if self.symmetric else 24) / self.group
 
-    def fit(self, weight: Tensor, importance: Tensor | None) -> Grid:
-        if self.symmetric:
-            tries = [symmetric(-8, 7, _half, clip, zero=8) for clip in CLIPS]
-        else:
-            tries = [partial(_asymmetric, clip=clip) for clip in CLIPS]
-        return best(weight, importance, self.group, tries)
+    def fit(self, weight: Tensor, importance: Tensor | None, search: Search = SEARCH) -> Grid:
+        attempt = symmetric(-8, 7, _half, zero=8) if self.symmetric else _asymmetric
+        return best(weight, importance, self.group, search, attempt)
 
     def pack(self, codes: Tensor, grid: Grid) -> Stored:
         whole = codes.to(torch.uint8)
@@ -182,8 +178,8 @@ class GgufBlocks(Format, kind="gguf"):
         kind = gguf_blocks.KINDS[self.block]
         return 8 * kind.bytes / kind.weights
 
-    def fit(self, weight: Tensor, importance: Tensor | None) -> Grid:
-        return gguf_blocks.KINDS[self.block].fit(weight, importance)
+    def fit(self, weight: Tensor, importance: Tensor | None, search: Search = SEARCH) -> Grid:
+        return gguf_blocks.KINDS[self.block].fit(weight, importance, search)
 
     def pack(self, codes: Tensor, grid: Grid) -> Stored:
         kind = gguf_blocks.KINDS[self.block]
@@ -204,15 +200,13 @@ def _half(scale: Tensor) -> Tensor:
     return scale.half().to(scale)
 
 
-def _asymmetric(grouped: Tensor, count: Tensor, clip: float) -> Grid:
-    low, high = grouped.amin(-1).clamp(max=0) * clip, grouped.amax(-1).clamp(min=0) * clip
+def _asymmetric(group: Group, clip: float, fitted: bool) -> Tried:
+    """From the least weight to the largest, 0 among them, which has a code of its own."""
+    least, most = group.weight.aminmax(dim=-1)  # [N, G]
+    low, high = least.clamp(max=0) * clip, most.clamp(min=0) * clip
     scale = _half((high - low) / 15)
-    zero = (-low / torch.where(scale == 0, 1.0, scale)).round().clamp(0, 15)
-    q = (
-        Grid(scale, -zero * scale, 0, 15).nearest(grouped, scale[..., None], (-zero * scale)[..., None])
-        - zero[..., None]
-    )
-    square = (count * q * q).sum(-1)
-    fitted = _half((count * q * grouped).sum(-1) / torch.where(square == 0, 1.0, square))
-    scale = torch.where(square == 0, scale, fitted)
-    return Grid(scale, -zero * scale, 0, 15)
+    safe = torch.where(scale == 0, 1.0, scale)
+    zero = (-low / safe).round().clamp(0, 15)
+    q = (group.weight / safe[..., None]).round_().add_(zero[..., None]).clamp_(0, 15).sub_(zero[..., None])
+    scale, error = group.along(q, scale, _half, fitted)
+    return Grid(scale, -zero * scale, 0, 15), error

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from transpect.quant.grid import CLIPS, Grid, best, parted, symmetric
+from transpect.quant.grid import Attempt, Grid, Group, Search, Store, Tried, best, parted, symmetric
 
 Pack = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -34,7 +33,7 @@ class Kind:
     weights: int
     bytes: int
     group: int
-    fit: Callable[[Tensor, Tensor | None], Grid]
+    fit: Callable[[Tensor, Tensor | None, Search], Grid]
     pack: Pack
     unpack: Callable[[Tensor], Tensor]
 
@@ -47,50 +46,63 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _affine(grouped: Tensor, count: Tensor, *, clip: float, store: Callable[[Tensor], Tensor], below: bool) -> Grid:
-    """From the least weight to the largest, clipped about their middle, then scale and offset by least squares."""
-    low, high = grouped.amin(-1), grouped.amax(-1)
-    if below:
-        low = low.clamp(max=0)
-    middle = (low + high) / 2
-    scale = (high - low) * clip / 15
-    offset = middle - (high - low) * clip / 2
-    if below:
-        offset = offset.clamp(max=0)
-    q = Grid(scale, offset, 0, 15).nearest(grouped, scale[..., None], offset[..., None])
-    total, first, second = count.sum(-1), (count * q).sum(-1), (count * q * q).sum(-1)
-    value, product = (count * grouped).sum(-1), (count * q * grouped).sum(-1)
-    spread = total * second - first * first
-    sound = spread > 1e-6 * total * second
-    safe = torch.where(sound, spread, 1.0)
-    scale = torch.where(sound, (total * product - first * value) / safe, scale)
-    offset = torch.where(sound, (second * value - first * product) / safe, offset)
-    if below:
-        offset = offset.clamp(max=0)
-    return Grid(store(scale), store(offset), 0, 15)
+def _affine(store: Store, *, below: bool) -> Attempt:
+    """Grids from the least weight to the largest, clipped about their middle, scale and offset by least squares.
+
+    Args:
+        store: how both are kept.
+        below: no offset is above 0.
+    """
+
+    def attempt(group: Group, clip: float, fitted: bool) -> Tried:
+        low, high = group.weight.aminmax(dim=-1)  # [N, G]
+        if below:
+            low = low.clamp(max=0)
+        scale = (high - low) * clip / 15
+        offset = (low + high) / 2 - (high - low) * clip / 2
+        if below:
+            offset = offset.clamp(max=0)
+        safe = torch.where(scale == 0, 1.0, scale)
+        q = ((group.weight - offset[..., None]) / safe[..., None]).round_().clamp_(0, 15)
+        total = group.sum(torch.ones_like(q))
+        first, second = group.sum(q), group.sum(q * q)
+        value, product = group.sum(group.weight), group.sum(q * group.weight)
+        if fitted:
+            spread = total * second - first * first
+            sound = spread > 1e-6 * total * second
+            safe = torch.where(sound, spread, 1.0)
+            scale = torch.where(sound, (total * product - first * value) / safe, scale)
+            offset = torch.where(sound, (second * value - first * product) / safe, offset)
+            if below:
+                offset = offset.clamp(max=0)
+        s, o = store(scale), store(offset)
+        error = s * (s * second - 2 * product) + o * (o * total + 2 * s * first - 2 * value)
+        return Grid(s, o, 0, 15), error
+
+    return attempt
 
 
-def _fit_q8_0(weight: Tensor, importance: Tensor | None) -> Grid:
-    return best(weight, importance, 32, [symmetric(-127, 127, _half, clip) for clip in CLIPS])
+def _fit_q8_0(weight: Tensor, importance: Tensor | None, search: Search) -> Grid:
+    return best(weight, importance, 32, search, symmetric(-127, 127, _half))
 
 
-def _fit_q4_0(weight: Tensor, importance: Tensor | None) -> Grid:
-    return best(weight, importance, 32, [symmetric(-8, 7, _half, clip, zero=8) for clip in CLIPS])
+def _fit_q4_0(weight: Tensor, importance: Tensor | None, search: Search) -> Grid:
+    return best(weight, importance, 32, search, symmetric(-8, 7, _half, zero=8))
 
 
-def _fit_q4_1(weight: Tensor, importance: Tensor | None) -> Grid:
-    return best(weight, importance, 32, [partial(_affine, clip=clip, store=_half, below=False) for clip in CLIPS])
+def _fit_q4_1(weight: Tensor, importance: Tensor | None, search: Search) -> Grid:
+    return best(weight, importance, 32, search, _affine(_half, below=False))
 
 
-def _fit_q4_k(weight: Tensor, importance: Tensor | None) -> Grid:
-    free = best(weight, importance, 32, [partial(_affine, clip=clip, store=_same, below=True) for clip in CLIPS])
+def _fit_q4_k(weight: Tensor, importance: Tensor | None, search: Search) -> Grid:
+    free = best(weight, importance, 32, search, _affine(_same, below=True))
     scale, offset = parted(free.scale, (-1, 8)), parted(free.offset, (-1, 8))
     scale, offset = _levels(scale, 63, 63), _levels(offset, 63, 63)
     return Grid(scale.flatten(-2), offset.flatten(-2), 0, 15)
 
 
-def _fit_q6_k(weight: Tensor, importance: Tensor | None) -> Grid:
-    free = best(weight, importance, 16, [symmetric(-32, 31, _same, clip) for clip in CLIPS])
+def _fit_q6_k(weight: Tensor, importance: Tensor | None, search: Search) -> Grid:
+    free = best(weight, importance, 16, search, symmetric(-32, 31, _same))
     scale = _levels(parted(free.scale, (-1, 16)), 127, 127)
     return Grid(scale.flatten(-2), torch.zeros_like(free.scale), -32, 31)
 

@@ -17,7 +17,9 @@ from torch import Tensor
 from transpect.base.checks import above, within
 from transpect.quant.formats import Format, Stored
 from transpect.quant.grid import Grid
-from transpect.quant.rounding import ROWS
+
+ROWS = 4096
+"""Rows at once."""
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,33 @@ Axes: N out, D in, G groups of a row, g weights of a group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-Fit = Callable[[Tensor], "Grid"]
+Store = Callable[[Tensor], Tensor]
+"""What a scale becomes when it is kept."""
 
-CLIPS = tuple(1 - 0.025 * step for step in range(17))
-"""Shares of a group's range that are tried: what lies outside is held at the edge, so that the rest lies closer."""
+
+@dataclass(frozen=True)
+class Search:
+    """How grids are looked for.
+
+    Attributes:
+        clips: shares of a group's range that are tried: what lies outside is held at the edge, so that the rest lies
+            closer.
+        fitted: scales are fitted to the codes by least squares; False leaves them as the range says.
+    """
+
+    clips: tuple[float, ...] = tuple(1 - 0.05 * step for step in range(9))
+    fitted: bool = True
+
+
+SEARCH = Search()
+PLAIN = Search((1.0,), fitted=False)
+"""From the least weight to the largest, as most writers round."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +68,16 @@ def parted(x: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return x.reshape(*x.shape[:-1], *sizes)
 
 
+Tried = tuple[Grid, Tensor]
+Attempt = Callable[["Group", float, bool], Tried]
+
+
 def best(
-    weight: Tensor, importance: Tensor | None, group: int, tries: Iterable[Callable[[Tensor, Tensor], Grid]]
+    weight: Tensor,
+    importance: Tensor | None,
+    group: int,
+    search: Search,
+    attempt: Callable[[Group, float, bool], Tried],
 ) -> Grid:
     """Of several grids a group, that with the least Σ importance·(w − value)².
 
@@ -60,49 +85,71 @@ def best(
         weight: [N, D].
         importance: [D] or [N, D], how much an error of each weight counts; None is the same for all.
         group: g.
-        tries: each gives a grid from the grouped weights and their importance [N, G, g].
+        search: which are tried.
+        attempt: gives a grid for a share of the range, fitted or not, and its error for the codes that it had then.
     """
-    grouped = parted(weight, (-1, group))  # [N, G, g]
-    count = torch.ones_like(weight) if importance is None else importance.to(weight).expand_as(weight)
-    count = parted(count, (-1, group))
-    chosen: Grid | None = None
-    least = grouped.new_full(grouped.shape[:-1], torch.inf)
-    for attempt in tries:
-        grid = attempt(grouped, count)
-        q = grid.nearest(grouped, grid.scale[..., None], grid.offset[..., None])
-        error = (count * (q * grid.scale[..., None] + grid.offset[..., None] - grouped).square()).sum(-1)
+    count = None if importance is None else parted(importance.to(weight).expand_as(weight), (-1, group))
+    parts = Group(parted(weight, (-1, group)), count)
+    first, *others = search.clips
+    chosen, least = attempt(parts, first, search.fitted)
+    for clip in others:
+        grid, error = attempt(parts, clip, search.fitted)
         better = error < least
         least = torch.where(better, error, least)
-        if chosen is None:
-            chosen = grid
-        else:
-            scale = torch.where(better, grid.scale, chosen.scale)
-            chosen = Grid(scale, torch.where(better, grid.offset, chosen.offset), grid.low, grid.high)
-    assert chosen is not None
+        scale, offset = (
+            torch.where(better, new, old) for new, old in ((grid.scale, chosen.scale), (grid.offset, chosen.offset))
+        )
+        chosen = Grid(scale, offset, grid.low, grid.high)
     return chosen
 
 
-def symmetric(
-    low: int, high: int, store: Callable[[Tensor], Tensor], clip: float, zero: int = 0
-) -> Callable[[Tensor, Tensor], Grid]:
-    """A grid about 0 whose farther end is the weight of the largest magnitude, clipped, then fitted by least squares.
+@dataclass(frozen=True)
+class Group:
+    """Attributes:
+    weight: [N, G, g].
+    count: how much an error of each counts, [N, G, g]; None is the same for all.
+    """
+
+    weight: Tensor
+    count: Tensor | None
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Σ count·x of each group, [N, G]."""
+        return (x if self.count is None else self.count * x).sum(-1)
+
+    def along(self, q: Tensor, scale: Tensor, store: Store, fitted: bool) -> tuple[Tensor, Tensor]:
+        """The scale s that is kept for values q·s, [N, G], and Σ count·(w − q·s)² without the part that q leaves.
+
+        Args:
+            q: [N, G, g].
+            scale: what s was when q was chosen.
+            store: how it is kept.
+            fitted: by least squares; where all q are 0 it stays as it was.
+        """
+        square, product = self.sum(q * q), self.sum(q * self.weight)
+        if fitted:
+            scale = torch.where(square == 0, scale, product / torch.where(square == 0, 1.0, square))
+        kept = store(scale)
+        return kept, kept * (kept * square - 2 * product)
+
+
+def symmetric(low: int, high: int, store: Store, zero: int = 0) -> Attempt:
+    """Grids about 0 whose farther end is the weight of the largest magnitude.
 
     Args:
         low, high: of q − zero.
-        store: what a scale becomes when it is kept.
-        clip: share of the range.
+        store: how a scale is kept.
         zero: the q that means 0.
     """
 
-    def attempt(grouped: Tensor, count: Tensor) -> Grid:
-        peak = grouped.gather(-1, grouped.abs().argmax(-1, keepdim=True))[..., 0]  # [N, G]
+    def attempt(group: Group, clip: float, fitted: bool) -> Tried:
+        least, most = group.weight.aminmax(dim=-1)  # [N, G]
+        peak = torch.where(most > -least, most, least)
         # the longer half of an uneven range goes to the side of the peak, as in llama.cpp's Q4_0
-        scale = peak / low if -low > high else peak.abs() / high
-        grid = Grid(scale * clip, torch.zeros_like(scale), low, high)
-        q = grid.nearest(grouped, grid.scale[..., None], grid.offset[..., None])
-        square = (count * q * q).sum(-1)
-        fitted = (count * q * grouped).sum(-1) / torch.where(square == 0, 1.0, square)
-        scale = store(torch.where(square == 0, grid.scale, fitted))
-        return Grid(scale, -zero * scale, low + zero, high + zero)
+        scale = (peak / low if -low > high else peak.abs() / high) * clip
+        safe = torch.where(scale == 0, 1.0, scale)
+        q = (group.weight / safe[..., None]).round_().clamp_(low, high)
+        scale, error = group.along(q, scale, store, fitted)
+        return Grid(scale, -zero * scale, low + zero, high + zero), error
 
     return attempt

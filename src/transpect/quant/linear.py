@@ -26,7 +26,7 @@ class Quantised(nn.Module):
     def __init__(self, format: Format, n_rows: int, d_in: int, stored: Stored | None, name: str) -> None:
         super().__init__()
         format.check(d_in, name)
-        self.format = format
+        self.format, self.shape = format, (n_rows, d_in)
         empty = format.empty(n_rows, d_in)
         given = empty if stored is None else stored
         self._stored = tuple(empty)

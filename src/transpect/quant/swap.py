@@ -126,6 +126,31 @@ def quantise_model(model: Transformer, plan: Plan) -> Transformer:
     return model
 
 
+def in_formats(model: Transformer) -> dict[str, Quantised]:
+    """The modules that hold weights in formats, by the names that these weights have in the model in full."""
+    return {
+        f"{_in_full(name)}.weight": module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, Quantised)
+    }
+
+
+def in_full(model: Transformer) -> dict[str, Tensor]:
+    """The tensors that are in no format, by the names that they have in the model in full."""
+    packed = {
+        f"{name}.{key}"
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, Quantised)
+        for key in module.stored()
+    }
+    return {_in_full(name): tensor for name, tensor in model.state_dict().items() if name not in packed}
+
+
+def _in_full(name: str) -> str:
+    """Without the module that a projection to the vocabulary holds its packed weight in."""
+    return name.replace(f"{HEAD}.linear", HEAD)
+
+
 def weight_of(module: nn.Module) -> Tensor:
     """[N, D] of a module that is still in full."""
     assert isinstance(module, nn.Linear | nn.Embedding | Projection) and module.weight is not None

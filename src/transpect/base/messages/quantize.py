@@ -27,9 +27,10 @@ ROWS: dict[str, Row] = {
         "en": "A text that gptq reads; not the one to evaluate on.",
         "zh": "gptq 读取的校准文本；不应与评测文本相同。",
     },
+    "cli.quantize.written": {"en": "saved as {path}", "zh": "已保存到 {path}"},
     "cli.quantize.eval": {
-        "en": "The text on which both models are compared.",
-        "zh": "用来比较前后两个模型的文本。",
+        "en": "The text on which both models are compared; none needs --out.",
+        "zh": "用来比较前后两个模型的文本；省略时须给出 --out。",
     },
     "cli.quantize.tokens": {
         "en": "How many tokens of each text are read, from its beginning.",
@@ -40,8 +41,10 @@ ROWS: dict[str, Row] = {
         "zh": "每个窗口的词元数；上下文更短时取上下文长度。",
     },
     "cli.quantize.out": {
-        "en": "Where to save the model; refused for now: no checkpoint holds these formats yet.",
-        "zh": "模型的保存位置；目前会被拒绝：尚无可存放这些格式的模型文件。",
+        "en": "Where to save the model: a directory, which transformers, vLLM and the commands here open (laid out as "
+        "by compressed-tensors, its token table in full), or a .gguf file, for q8_0, q4_0, q4_1, q4_k, q6_k and int4.",
+        "zh": "模型的保存位置：目录（compressed-tensors 布局，transformers、vLLM 与本工具均可打开，其中词元表不压缩），"
+        "或 .gguf 文件（可存 q8_0、q4_0、q4_1、q4_k、q6_k 与 int4）。",
     },
     "cli.quantize.calibrating": {"en": "layers", "zh": "层"},
     "cli.quantize.comparing": {"en": "windows", "zh": "窗口"},

@@ -16,7 +16,7 @@ from transpect.base.errors import CheckpointError
 from transpect.base.gguf import Gguf, TensorInfo
 from transpect.interop.gguf.table import PLAIN, Architecture, Layout
 from transpect.interop.weights import Weights
-from transpect.quant.formats import GgufKind
+from transpect.quant.formats import Format, GgufBlocks, GgufKind, Stored
 
 __all__ = ["BLOCKS", "GgufWeights", "numbers"]
 
@@ -66,8 +66,8 @@ class GgufWeights(Weights):
             return _mapped(self._path, held.info)
         return self.copy(name, self.dtypes[name], torch.device("cpu"))
 
-    def blocks(self, name: str) -> tuple[GgufKind, Tensor] | None:
-        """A matrix as it is stored: its kind and its rows as bytes [N, bytes of a row], in the order of Hugging Face.
+    def stored(self, name: str) -> tuple[Format, Stored] | None:
+        """A matrix in its blocks, rows in the order of Hugging Face.
 
         A view of the mapped file, or a copy where rows change their order; None for what has no blocks of these kinds,
         or whose numbers are not those of the file.
@@ -81,7 +81,9 @@ class GgufWeights(Weights):
         n_rows = held.info.shape[0]
         raw = np.memmap(self._path, dtype=np.uint8, mode="c", offset=held.info.offset, shape=(held.info.nbytes,))
         rows = torch.from_numpy(raw).view(n_rows, -1)
-        return kind, rows[torch.from_numpy(held.layout.order(n_rows, held.heads))] if held.heads else rows
+        if held.heads:
+            rows = rows[torch.from_numpy(held.layout.order(n_rows, held.heads))]
+        return GgufBlocks(kind), {"packed": rows}
 
     def passing(self, name: str, rows: slice = slice(None)) -> Tensor:
         held = self._held[name]
