@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -29,15 +28,14 @@ def packed(value: Any) -> list[int]:
     return [int(value)]
 
 
-def kind_of(value: Any) -> Hashable:
+def kind_of(value: Any) -> Any:
     """What compiled code depends on: values of one kind are of one type to numba, which takes ten times as long to
     say which."""
     if isinstance(value, tuple):
         return type(value), *map(kind_of, value)
     if isinstance(value, np.ndarray):
         return value.dtype, value.ndim, value.flags.writeable, value.flags.aligned
-    kind: Hashable = type(value)
-    return kind
+    return type(value)
 
 
 @intrinsic
