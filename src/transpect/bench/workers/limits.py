@@ -13,7 +13,9 @@ from time import perf_counter
 from typing import Any
 
 SIZE = 512 << 20
-SIDE = 2048
+SMALLEST, SIDE = 256, 2048
+ENOUGH = 0.1
+"""Seconds of one product from which on larger matrices would tell nothing more."""
 
 
 def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, Any]], dict[str, Any]]]:
@@ -35,20 +37,26 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
         return perf_counter() - begun
 
     def multiply(dtype: str) -> float:
+        """Multiplications and additions a second, in thousands of millions: of the largest matrices, or of smaller ones
+        where a machine has no instructions for a dtype and would take minutes."""
         own = getattr(torch, dtype)
-        shape = (SIDE, SIDE)
-        a, b = (torch.ones(shape, dtype=own) if own == torch.int8 else torch.randn(shape).to(own) for _ in range(2))
         product = torch._int_mm if own == torch.int8 else torch.mm
-        product(a, b)
-        begun = perf_counter()
-        product(a, b)
-        return perf_counter() - begun
+        side, seconds = SMALLEST, 0.0
+        while True:
+            shape = (side, side)
+            a, b = (torch.ones(shape, dtype=own) if own == torch.int8 else torch.randn(shape).to(own) for _ in range(2))
+            product(a, b)
+            begun = perf_counter()
+            product(a, b)
+            seconds = perf_counter() - begun
+            if side == SIDE or seconds > ENOUGH:
+                return 2 * side**3 / seconds / 1e9
+            side *= 2
 
     def run(asked: dict[str, Any]) -> dict[str, Any]:
         if asked["what"] == "read":
             seconds = min(read() for _ in range(asked["times"]))
             return {"read": part * options["threads"] / seconds / 1e9}
-        seconds = min(multiply(asked["dtype"]) for _ in range(asked["times"]))
-        return {"gemm": 2 * SIDE**3 / seconds / 1e9}
+        return {"gemm": max(multiply(asked["dtype"]) for _ in range(asked["times"]))}
 
     return {"versions": {"torch": torch.__version__}}, run
