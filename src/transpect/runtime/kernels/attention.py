@@ -74,6 +74,50 @@ def place(
 
 
 @compiled
+def _fours(first: int, last: int) -> tuple[int, int]:
+    """Where whole fours of first … last − 1 begin and end, counted from 0: the same ones however they are parted."""
+    begin = min((first + 3) // 4 * 4, last)
+    return begin, max(begin, last // 4 * 4)
+
+
+@compiled
+def _score(query: Array, held: Array, first: int, last: int, own: Array) -> None:
+    """own ← q · k of the keys in some slots of a block. Four at a time share the loads of the query."""
+    begin, end = _fours(first, last)
+    for i in range(first, begin):
+        own[i - first] = _dot(held[i], query)
+    for i in range(begin, end, 4):
+        a = b = c = d = np.float32(0.0)
+        k0, k1, k2, k3 = held[i], held[i + 1], held[i + 2], held[i + 3]
+        for e in range(len(query)):
+            x = query[e]
+            a += k0[e] * x
+            b += k1[e] * x
+            c += k2[e] * x
+            d += k3[e] * x
+        own[i - first], own[i - first + 1], own[i - first + 2], own[i - first + 3] = a, b, c, d
+    for i in range(end, last):
+        own[i - first] = _dot(held[i], query)
+
+
+@compiled
+def _add(held: Array, first: int, last: int, share: Array, out: Array) -> None:
+    """out ← out + Σ share · v of the values in some slots of a block. Four at a time share the writing of the sums."""
+    begin, end = _fours(first, last)
+    for i in range(first, begin):
+        for e in range(len(out)):
+            out[e] += share[i - first] * held[i, e]
+    for i in range(begin, end, 4):
+        a, b, c, d = share[i - first], share[i - first + 1], share[i - first + 2], share[i - first + 3]
+        v0, v1, v2, v3 = held[i], held[i + 1], held[i + 2], held[i + 3]
+        for e in range(len(out)):
+            out[e] += a * v0[e] + b * v1[e] + c * v2[e] + d * v3[e]
+    for i in range(end, last):
+        for e in range(len(out)):
+            out[e] += share[i - first] * held[i, e]
+
+
+@compiled
 def _mix(
     q: Array,
     keys: Array,
@@ -89,34 +133,36 @@ def _mix(
     out: Array,
 ) -> None:
     """out ← softmax(cap(scale·q·k) + bias of the distance) · v over the keys of head k from begin to end − 1: [E]."""
-    size, ring = keys.shape[2], len(blocks)
-    most = np.float32(-np.inf)
+    size, ring, count = keys.shape[2], len(blocks), end - begin
     s = begin
     while s < end:
-        held, slot = keys[blocks[s // size % ring], k], s % size
-        for i in range(slot, min(size, slot + end - s)):
-            score = np.float32(scale * _dot(q, held[i]))
-            if cap > 0:
-                score = cap * np.float32(math.tanh(score / cap))
-            if len(bias):
-                score += bias[end - 1 - s]
-            own[s - begin] = score
-            most = max(most, score)
-            s += 1
+        slot = s % size
+        last = min(size, slot + end - s)
+        _score(q, keys[blocks[s // size % ring], k], slot, last, own[s - begin :])
+        s += last - slot
+    most = np.float32(-np.inf)
+    for s in range(count):
+        score = np.float32(scale * own[s])
+        if cap > 0:
+            score = cap * np.float32(math.tanh(score / cap))
+        if len(bias):
+            score += bias[count - 1 - s]
+        own[s] = score
+        most = max(most, score)
     total = np.float32(0.0)
-    for s in range(end - begin):
+    for s in range(count):
         share = exponential(own[s] - most)
         own[s] = share
         total += share
     out[:] = np.float32(0.0)
     s = begin
     while s < end:
-        held, slot = values[blocks[s // size % ring], k], s % size
-        for i in range(slot, min(size, slot + end - s)):
-            share = own[s - begin] / total
-            for e in range(len(out)):
-                out[e] += share * held[i, e]
-            s += 1
+        slot = s % size
+        last = min(size, slot + end - s)
+        _add(values[blocks[s // size % ring], k], slot, last, own[s - begin :], out)
+        s += last - slot
+    for e in range(len(out)):
+        out[e] /= total
 
 
 @kernel()
