@@ -85,11 +85,18 @@ class Program:
         return self._memory.lengths
 
     @torch.inference_mode()
-    def fill(self, cache: Cache, source: Tags | None = None, sequences: Sequence[int] | None = None) -> None:
+    def fill(
+        self,
+        cache: Cache,
+        source: Tags | None = None,
+        sequences: Sequence[int] | None = None,
+        sources: Sequence[int] | None = None,
+    ) -> None:
         """Take over what a cache holds of each sequence, and of its source, without the padding.
 
         Args:
             sequences: which one each row of the cache is; None is each in turn.
+            sources: where its source goes; None is the number of the sequence.
         """
         built, memory = self._built, self._memory
         owners = list(range(len(memory.tables)) if sequences is None else sequences)
@@ -107,9 +114,10 @@ class Program:
                     ours[blocks, :, slots] = row[:, columns].transpose(0, 1).float().numpy()
         if source is not None:
             real = [row.nonzero()[:, 0] for row in source.position >= 0]
-            built.source_last[owners] = [len(columns) - 1 for columns in real]
+            into = owners if sources is None else sources
+            built.source_last[into] = [len(columns) - 1 for columns in real]
             for layer, keys in built.source_keys.items():
-                _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real, owners)
+                _copy(cache.cross(layer, _computed_before), (keys, built.source_values[layer]), real, into)
 
     @torch.inference_mode()
     def read(self, tokens: Tensor, sequence: Sequence[int], n_layers: int | None = None) -> tuple[Tensor, Tensor]:

@@ -45,8 +45,9 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         at_least("memory_bytes", self.memory_bytes, 1)
-        for name in ("blocks", "block", "context", "max_rows", "token_budget", "max_waiting_tokens"):
+        for name in ("blocks", "block", "context", "max_rows", "max_waiting_tokens"):
             within(name, getattr(self, name))
+        within("token_budget", self.token_budget, 8)
         within("batch_size", self.batch_size)
         within("max_waiting", self.max_waiting, 0)
         if not self.overcommit >= 1:

@@ -4,52 +4,76 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import count
 from threading import Condition, Thread
 from typing import Any, Final
 
+import torch
+
 from transpect.base.errors import GenerationError
-from transpect.cache import Dense
-from transpect.decode import Row
-from transpect.decode.engine import stream
-from transpect.decode.fitting import constraint_of, fit
-from transpect.decode.resuming import check_resumes
+from transpect.core import CausalLM
+from transpect.decode.row import Row
 from transpect.lm import LanguageModel
+from transpect.serve.calls import CALLS, Call, answer, batched
 from transpect.serve.config import EngineConfig
-from transpect.serve.errors import Busy, Draining, EngineDead, Expired
+from transpect.serve.errors import Busy, Draining, EngineDead
 from transpect.serve.handle import Handle
+from transpect.serve.hub import Hub, why_in_turn
 from transpect.serve.request import Job, State, Stats
+from transpect.serve.sizing import sized
+from transpect.serve.task import Asked, asked, nothing, seeded
 
 _CONFIG: Final = EngineConfig()
-CALLS: Final = ("embed", "classify", "classify_tokens", "fill_mask")
-"""What an encoder is asked by `Engine.call`."""
+LOOKED_AT: Final = 0.05
+"""Seconds after which the numbers of `Engine.stats` are counted anew while an engine works."""
 
 
 class Engine:
     """A model that serves many requests. It has one thread, which alone touches the model.
+
+    It is ``starting`` until its program is built (requests are taken already), ``ready``, ``draining`` after `drain`,
+    and ``dead`` after `stop`, or when something but a request has failed; `restart` begins anew.
 
     Args:
         lm: the model.
         config: how large.
 
     Attributes:
-        state: ``starting``, ``ready``, ``draining`` or ``dead``.
-        notes: lines that say how large it is, and what it can't do.
+        state: see above.
+        notes: lines to be said at the start: how large it is, and what it can't do.
+
+    Raises:
+        ConfigError: a cache that does not fit the machine's memory.
     """
 
     def __init__(self, lm: LanguageModel, config: EngineConfig = _CONFIG) -> None:
         self.lm, self.config = lm, config
-        self.state: State = "starting"
+        model = lm.model
         self.notes: tuple[str, ...] = ()
+        self.writes = isinstance(model.config.head, CausalLM) and model.config.decoder is not None
+        self._shares = False
+        if self.writes:
+            self._size = sized(config, model.config)
+            why = why_in_turn(model, lm.runtime)
+            self._shares = why is None
+            self.notes = (str(self._size),)
+            if why is not None:
+                self.notes += (f"requests do not share passes, each reads by itself in turn: {why}",)
         self._changed = Condition()
-        self._waiting: deque[Handle] = deque()
-        self._calls: deque[tuple[str, Any, dict[str, Any], Future[Any]]] = deque()
-        self._running: Handle | None = None
+        self._numbers = count()
+        self._start()
+
+    def _start(self) -> None:
+        self.state: State = "starting"
+        self._arrived: deque[tuple[Handle, Asked]] = deque()
+        self._cancelled: deque[Handle] = deque()
+        self._calls: deque[Call] = deque()
+        self._open: dict[Handle, int] = {}  # those that have not ended, and what they cost
         self._stats = Stats("starting")
         self._thread = Thread(target=self._work, daemon=True, name="transpect-engine")
-        self.state = "ready"
         self._thread.start()
 
     def submit(self, job: Job) -> Handle:
@@ -61,54 +85,65 @@ class Engine:
             GenerationError, ContextLengthError, ConfigError: as `transpect.decode.stream`.
         """
         self._check_open()
-        model = self.lm.model
-        request = fit(model.config, job.request.seeded())
-        check_resumes(request, model.config, Dense())
-        Row(0, request, self.lm.tokenizer, constraint=constraint_of(model.config, request, self.lm.tokenizer))
-        handle = Handle(replace(job, request=request), lambda _: None)
+        if not self.writes:
+            raise GenerationError("this model reads texts and writes none", remedy=f"Ask it to {', '.join(CALLS)}.")
+        job = seeded(job)
+        handle = Handle(job, self._cancel)
+        made = asked(job, next(self._numbers), self.lm.model, self.lm.tokenizer, self._size, self.config.prefix_cache)
+        if nothing(job.request.params, job):
+            _end_empty(handle, made.rows[0], job.request.params.n)
+            return handle
         with self._changed:
             self._check_open()
-            if len(self._waiting) >= self.config.max_waiting:
-                raise Busy("too many requests wait", value=len(self._waiting))
-            self._waiting.append(handle)
+            self._check_room(made.entry.cost)
+            self._open[handle] = made.entry.cost
+            self._arrived.append((handle, made))
             self._changed.notify_all()
         return handle
 
     def call(self, name: str, inputs: Any, **options: Any) -> Future[Any]:
-        """Ask an encoder: ``embed``, ``classify``, ``classify_tokens`` or ``fill_mask`` of `LanguageModel`."""
+        """Ask a model that reads: ``embed``, ``classify``, ``classify_tokens`` or ``fill_mask`` of `LanguageModel`,
+        from any thread. Texts of calls that wait together are read together.
+
+        Raises:
+            Busy, Draining, EngineDead: as `submit`.
+            GenerationError: another name. What is wrong with the inputs the future raises.
+        """
         self._check_open()
         if name not in CALLS:
             raise GenerationError(f"an engine is asked for {', '.join(CALLS)}", value=name)
-        future: Future[Any] = Future()
+        call = Call(name, inputs, options)
         with self._changed:
+            self._check_open()
             if len(self._calls) >= self.config.max_waiting:
                 raise Busy("too many requests wait", value=len(self._calls))
-            self._calls.append((name, inputs, options, future))
+            self._calls.append(call)
             self._changed.notify_all()
-        return future
+        return call.future
 
     def stats(self) -> Stats:
-        """What it does."""
-        running = int(self._running is not None)
-        return replace(self._stats, state=self.state, running=running, waiting=len(self._waiting))
+        """What it does and has done. While it works the numbers are up to `LOOKED_AT` old."""
+        with self._changed:
+            return replace(self._stats, state=self.state, waiting=self._stats.waiting + len(self._arrived))
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Take nothing new, and wait for what there is; whether all has ended in time."""
+        """Take nothing new and wait for what there is, at most so many seconds; whether all has ended."""
         with self._changed:
-            if self.state == "ready":
+            if self.state in ("starting", "ready"):
                 self.state = "draining"
-            return self._changed.wait_for(lambda: not self._waiting and self._running is None, timeout)
+            return self._changed.wait_for(lambda: self.state == "dead" or not (self._open or self._calls), timeout)
 
     def stop(self) -> None:
         """End all requests with `EngineDead`, and the thread."""
-        self._die(EngineDead())
+        with self._changed:
+            self.state = "dead"
+            self._changed.notify_all()
         self._thread.join()
 
     def restart(self) -> None:
-        """Begin anew after a failure or a stop, with the same model."""
-        if self.state != "dead":
-            self.stop()
-        self.__init__(self.lm, self.config)  # type: ignore[misc]
+        """Begin anew after a failure or a stop, with the same model and nothing else."""
+        self.stop()
+        self._start()
 
     def _check_open(self) -> None:
         if self.state == "dead":
@@ -116,46 +151,106 @@ class Engine:
         if self.state == "draining":
             raise Draining
 
-    def _die(self, error: EngineDead) -> None:
+    def _check_room(self, cost: int) -> None:
+        waiting = self._stats.waiting + len(self._arrived)
+        limit, tokens = self.config.max_waiting_tokens, sum(self._open.values())
+        if waiting >= self.config.max_waiting or (limit is not None and tokens and tokens + cost > limit):
+            passed = time.monotonic() - self._began
+            speed = (self._stats.tokens_read + 1) / max(passed, 1e-3)
+            raise Busy(
+                "too much waits to be written",
+                value=f"{waiting} requests, {tokens} tokens altogether",
+                retry_after=min(60.0, max(1.0, tokens / speed / 2)),
+            )
+
+    def _cancel(self, handle: Handle) -> None:
+        with self._changed:
+            self._cancelled.append(handle)
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        error = EngineDead()
+        hub = None
+        self._began = time.monotonic()
+        try:
+            with torch.inference_mode():
+                if self.writes:
+                    hub = Hub(self.lm.model, self.config, self._size, shares=self._shares)
+                with self._changed:
+                    self.state = "ready" if self.state == "starting" else self.state
+                while self._turn(hub):
+                    pass
+        except Exception as cause:
+            error = EngineDead(f"the engine has failed: {type(cause).__name__}: {cause}")
+            error.__cause__ = cause
+        finally:
+            self._end(hub, error)
+
+    def _turn(self, hub: Hub | None) -> bool:
+        """What there is to do now, or to wait for; whether there may be more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.state == "dead" or self._arrived or self._cancelled or self._calls or hub
+            )
+            if self.state == "dead":
+                return False
+            arrived, cancelled, calls = list(self._arrived), list(self._cancelled), list(self._calls)
+            self._arrived.clear()
+            self._cancelled.clear()
+        if calls:
+            together = batched(calls)
+            answer(self.lm, together, self.config.batch_size)
+            with self._changed:
+                for call in together:
+                    self._calls.remove(call)
+                self._changed.notify_all()
+        if hub is not None:
+            for handle, made in arrived:
+                hub.add(handle, made)
+            for handle in cancelled:
+                hub.cancel(handle)
+            self._close(cancelled)
+        ended = hub.turn() if hub else []
+        self._count(hub, anew=bool(cancelled or ended))
+        for handle, error in ended:  # after the count: who sees an end sees what it has freed
+            handle.end(error)
+        if ended:
+            self._close(handle for handle, _ in ended)
+        return True
+
+    def _count(self, hub: Hub | None, *, anew: bool) -> None:
+        now = time.monotonic()
+        with self._changed:
+            if hub is not None and (anew or not hub or now - self._counted > LOOKED_AT):
+                self._stats, self._counted = hub.stats(), now
+
+    def _close(self, handles: Iterable[Handle]) -> None:
+        with self._changed:
+            for handle in handles:
+                self._open.pop(handle, None)
+            self._changed.notify_all()
+
+    _began = _counted = 0.0
+
+    def _end(self, hub: Hub | None, error: EngineDead) -> None:
         with self._changed:
             self.state = "dead"
-            left = [*self._waiting, *([self._running] if self._running else [])]
-            self._waiting.clear()
+            left, calls = [*self._open], list(self._calls)
+            self._open.clear()
+            self._arrived.clear()
+            self._calls.clear()
+            self._stats = replace(self._stats, running=0, waiting=0, blocks_used=0, blocks_cached=0)
             self._changed.notify_all()
         for handle in left:
             handle.end(error)
+        for call in calls:
+            call.future.set_exception(error)
+        if hub is not None:
+            hub.end_all(error)
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._calls or self.state == "dead")
-                if self.state == "dead":
-                    return
-                call = self._calls.popleft() if self._calls else None
-                self._running = self._waiting.popleft() if self._waiting else None
-            if call is not None:
-                name, inputs, options, future = call
-                try:
-                    future.set_result(getattr(self.lm, name)(inputs, **options))
-                except Exception as error:
-                    future.set_exception(error)
-            if self._running is not None:
-                self._serve(self._running)
-            with self._changed:
-                self._running = None
-                self._changed.notify_all()
 
-    def _serve(self, handle: Handle) -> None:
-        job = handle.job
-        try:
-            requests: Sequence[Any] = [job.request]
-            for event in stream(self.lm.model, requests, tokenizer=self.lm.tokenizer, runtime=self.lm.runtime):
-                if job.deadline is not None and time.monotonic() > job.deadline:
-                    raise Expired
-                if handle.done:
-                    break
-                handle.put(event)
-                handle.wake()
-            handle.end()
-        except Exception as error:
-            handle.end(error)
+def _end_empty(handle: Handle, row: Row, n: int) -> None:
+    """Outputs of no tokens."""
+    for choice in range(n):
+        handle.put(row.twin(choice).nothing())
+    handle.end()

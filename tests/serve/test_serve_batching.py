@@ -1,0 +1,177 @@
+"""Continuous batching: whatever else runs, a request gets what it gets alone, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from transpect.decode import GenerationParams, Request, Result
+from transpect.lm import LanguageModel
+from transpect.serve import Engine, Job, runner
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampling": {"temperature": 1.0, "top_p": 0.9, "n": 3},
+    "penalties": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+    "beams": {"num_beams": 3, "n": 2},
+    "diverse beams": {"num_beams": 4, "num_beam_groups": 2},
+    "drawn beams": {"num_beams": 3, "temperature": 1.0},
+    "contrastive": {"penalty_alpha": 0.5, "top_k": 4},
+    "best of": {"best_of": 3, "temperature": 1.0, "n": 2},
+    "look-up": {"prompt_lookup_num_tokens": 3, "n": 2},
+    "early exit": {"early_exit": 1, "temperature": 1.0},
+    "guidance": {"guidance_scale": 1.5},
+    "guided beams": {"guidance_scale": 1.5, "num_beams": 2},
+    "regex": {"regex": "[a-f]+ [A-F]+"},
+    "stop": {"stop": ["a", "e"]},
+    "logprobs": {"logprobs": 3},
+}
+
+
+def request_of(lm: LanguageModel, seed: int, **params: Any) -> Request:
+    random = Random(seed)
+    start, ids = random.randint(0, 4), list(range(3, 40))
+    prompt = [*ids[start : start + random.choice([0, 9, 20])], *random.choices(ids, k=random.randint(1, 9))]
+    encodes = lm.model.config.encoder is not None
+    source = random.choices(ids, k=random.randint(1, 9)) if encodes else None
+    own = GenerationParams(max_new_tokens=random.randint(4, 16), seed=seed).override(params)
+    return Request(prompt[:3] if encodes else prompt, own, source)
+
+
+def expected(lm: LanguageModel, requests: Sequence[Request]) -> list[list[Result]]:
+    """Each alone, without an engine."""
+    return [lm._results([own], batch_size=32, memory=None, cache=None) for own in requests]
+
+
+def served(engine: Engine, requests: Sequence[Request]) -> list[list[Result]]:
+    return [handle.result() for handle in [engine.submit(Job(own)) for own in requests]]
+
+
+def assert_same(found: Sequence[Sequence[Result]], wanted: Sequence[Sequence[Result]], logprobs: float = 0.0) -> None:
+    for own, other in zip(found, wanted, strict=True):
+        assert [(one.ids, one.text, one.finish_reason, one.seed, one.drafted) for one in own] == [
+            (one.ids, one.text, one.finish_reason, one.seed, one.drafted) for one in other
+        ]
+        for one, two in zip(own, other, strict=True):
+            assert one.logprobs == (pytest.approx(two.logprobs, abs=logprobs) if logprobs else two.logprobs)
+
+
+HARD = {"blocks": 30, "overcommit": 9.0, "token_budget": 8, "max_rows": 12}
+"""Short of memory and of budget: chunks, and requests that are put aside all the time."""
+
+
+@pytest.mark.parametrize("shape", ["decoder", "window", "prefix", "encoder-decoder"])
+def test_every_strategy_gives_what_it_gives_alone(
+    models: Callable[[str], LanguageModel], engines: Any, shape: str
+) -> None:
+    lm = models(shape)
+    requests = [
+        request_of(lm, 10 * n + place, **params) for place, params in enumerate(STRATEGIES.values()) for n in range(2)
+    ]
+    easy, hard = engines(lm), engines(lm, **HARD | ({"blocks": 20} if shape == "encoder-decoder" else {}))
+    found = served(easy, requests)
+    assert_same(found, expected(lm, requests), 1e-5)  # PyTorch reads long prompts there
+    assert_same(served(hard, requests), found)
+    assert not easy.stats().preemptions and hard.stats().preemptions and hard.stats().blocks_used == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_needle_among_others(models: Callable[[str], LanguageModel], engines: Any, temperature: float) -> None:
+    """Alone; among others; behind a prefix that is known; put aside and read again: bit for bit the same."""
+    lm = models("decoder")
+    needle = Request(list(range(3, 45)), GenerationParams(max_new_tokens=24, temperature=temperature, seed=5))
+    wanted = served(engines(lm), [needle])
+    assert_same(wanted, expected(lm, [needle]), 1e-5)
+    for config in ({}, {"prefix_cache": False}, HARD):
+        engine = engines(lm, **config)
+        assert_same(served(engine, [needle]), wanted)
+        others = [request_of(lm, seed, temperature=1.0) for seed in range(60)]
+        handles = [engine.submit(Job(own)) for own in (*others[:30], needle, *others[30:], needle)]
+        found = [own.result() for own in handles]
+        assert_same([found[30], found[-1]], [*wanted, *wanted])
+        cached = engine.submit(Job(needle))
+        assert_same([cached.result()], wanted)
+        assert (cached.usage.cached_tokens > 0) == engine.config.prefix_cache
+
+
+def test_neighbours_that_matter_are_noticed(models: Any, engines: Any, monkeypatch: Any) -> None:
+    """The inverse: logits that know how many rows a pass has change what a request gets."""
+    lm = models("decoder")
+    needle = Request([5, 9, 30], GenerationParams(max_new_tokens=24, temperature=1.0, seed=5))
+    step = runner.Program.step
+
+    def leaking(self: Any, tokens: Any, *rest: Any) -> Any:
+        logits, hidden = step(self, tokens, *rest)
+        return logits + 0.5 * (len(tokens) > 1) * torch.linspace(0, 1, logits.shape[-1]).sin(), hidden
+
+    monkeypatch.setattr(runner.Program, "step", leaking)
+    engine = engines(lm)
+    alone = served(engine, [needle])
+    among = served(engine, [*(request_of(lm, seed) for seed in range(8)), needle])[-1:]
+    with pytest.raises(AssertionError):
+        assert_same(among, alone)
+
+
+def test_a_prefix_hit_is_a_miss(models: Any, engines: Any) -> None:
+    lm = models("decoder")
+    engine, prompt = engines(lm), list(range(3, 50))
+    job = Job(Request(prompt, GenerationParams(max_new_tokens=6, logprobs=2, seed=1)), tenant="a")
+    first, again = engine.submit(job), None
+    wanted = first.result()
+    again = engine.submit(job)
+    assert again.result() == wanted
+    assert (first.usage.cached_tokens, again.usage.cached_tokens) == (0, 44)
+    other = engine.submit(Job(job.request, tenant="b"))
+    assert other.result() == wanted and other.usage.cached_tokens == 0
+    longer = engine.submit(Job(Request([*prompt[:21], 7, 7], job.request.params), tenant="a"))
+    assert longer.result() == expected(lm, [longer.job.request])[0] and longer.usage.cached_tokens == 20
+    stats = engine.stats()
+    assert stats.prefix_hits == 64 and stats.blocks_used == 0 and stats.blocks_cached
+
+
+def test_a_conversation_finds_its_own_answers(models: Any, engines: Any) -> None:
+    engine = engines(models("decoder"))
+    prompt = list(range(3, 20))
+    answer = engine.submit(Job(Request(prompt, GenerationParams(max_new_tokens=16)))).result()[0].ids
+    following = engine.submit(Job(Request([*prompt, *answer, 5], GenerationParams(max_new_tokens=1))))
+    following.result()
+    assert following.usage.cached_tokens == 28
+
+
+def test_outputs_of_one_prompt_share_it(models: Any, engines: Any) -> None:
+    lm = models("decoder")
+    engine = engines(lm, prefix_cache=False, token_budget=8)
+    served(engine, [Request(list(range(3, 43)), GenerationParams(max_new_tokens=1, temperature=1.0, n=8))])
+    assert engine.stats().tokens_read == 40
+
+
+def test_an_echo_is_what_the_model_thinks_of_the_prompt(models: Any, engines: Any) -> None:
+    lm = models("decoder")
+    for config in ({}, HARD):
+        engine = engines(lm, **config)
+        for params in ({"max_new_tokens": 3}, {"max_new_tokens": 0}, {"penalty_alpha": 0.6, "top_k": 3}, {"n": 2}):
+            own = GenerationParams(logprobs=2, seed=1).override({"max_new_tokens": 3, **params})
+            request = Request(list(range(3, 30)), own)
+            noise = [engine.submit(Job(request_of(lm, seed))) for seed in range(9)]
+            handle = engine.submit(Job(request, echo=True))
+            assert [one.ids for one in handle.result()] == [one.ids for one in expected(lm, [request])[0]]
+            logits = lm.model(torch.tensor([request.prompt]))[0].log_softmax(-1).detach()
+            assert [one.token for one in handle.prompt] == request.prompt and handle.prompt[0].logprob is None
+            for place, one in enumerate(handle.prompt[1:]):
+                assert one.logprob == pytest.approx(float(logits[place, one.token]), abs=1e-4)
+                assert [token for token, _ in one.top] == logits[place].topk(2).indices.tolist()
+            for other in noise:
+                other.result()
+
+
+def test_models_without_a_program_read_in_turn(models: Any, engines: Any) -> None:
+    lm = models("decoder")
+    slow = LanguageModel(lm.model, lm.tokenizer, runtime="torch")
+    engine = engines(slow)
+    assert "in turn: runtime=torch" in engine.notes[1]
+    requests = [request_of(lm, place, **params) for place, params in enumerate(STRATEGIES.values())]
+    assert_same(served(engine, requests), expected(slow, requests))
