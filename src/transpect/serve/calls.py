@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import torch
+
 from transpect.lm import LanguageModel
 from transpect.lm.parts import is_single, texts_or_pairs
 
@@ -51,24 +53,31 @@ def answer(lm: LanguageModel, calls: Sequence[Call], batch_size: int) -> None:
         batch_size: how many texts are read at a time.
     """
     asking = [call for call in calls if call.future.set_running_or_notify_cancel()]
-    try:
-        several = [_several(call) for call in asking]
-        found = (
-            _asked(lm, asking[0], [text for own in several for text in own], batch_size) if len(asking) > 1 else None
-        )
-    except Exception:
-        found = None
-    if found is not None:
-        at = 0
-        for call, own in zip(asking, several, strict=True):
-            call.future.set_result(found[at : at + len(own)])
-            at += len(own)
-        return
-    for call in asking:
+    if len(asking) > 1:
         try:
-            call.future.set_result(_asked(lm, call, call.inputs, batch_size))
-        except Exception as error:
-            call.future.set_exception(error)
+            several = [_several(call) for call in asking]
+            found = iter(_asked(lm, asking[0], [text for own in several for text in own], batch_size))
+        except Exception:
+            for call in asking:
+                answer_alone(lm, call, batch_size)
+        else:
+            for call, own in zip(asking, several, strict=True):
+                call.future.set_result(_joined([next(found) for _ in own]))
+    elif asking:
+        answer_alone(lm, asking[0], batch_size)
+
+
+def answer_alone(lm: LanguageModel, call: Call, batch_size: int) -> None:
+    """Answer one call, or say what is wrong with it."""
+    try:
+        call.future.set_result(_asked(lm, call, call.inputs, batch_size))
+    except Exception as error:
+        call.future.set_exception(error)
+
+
+def _joined(found: list[Any]) -> Any:
+    """Vectors as one tensor, as the ability itself gives them."""
+    return torch.stack(found) if found and isinstance(found[0], torch.Tensor) else found
 
 
 def _several(call: Call) -> list[Any]:

@@ -173,7 +173,11 @@ class Task:
             for event in self._events():
                 self.handle.put(event)
         except Exception as error:
-            self.error = error
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """One request has failed, and no other."""
+        self.error = error
 
     def _events(self) -> Iterator[Event]:
         rows, requests = self.asked.rows, self.asked.requests

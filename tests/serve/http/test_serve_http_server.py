@@ -256,7 +256,7 @@ def test_health_is_truthful_and_the_engine_comes_back(build: Any, listen: Any, s
             return answer.status
 
         assert until(lambda: seen.add(status("/health")) or 200 in seen)
-        assert status("/ready") == 200
+        assert until(lambda: status("/ready") == 200)
         assert service.models.all[0].restarts == 1
         assert b"200 OK" in all_of(
             raw(server.port, post("/v1/completions", {**LONG, "max_tokens": 1}, "Connection: close\r\n"))
