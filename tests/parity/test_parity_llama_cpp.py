@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from transpect.core import ModelConfig, Pooled, Transformer, override
+from transpect.interop.checkpoint import load_model
 from transpect.interop.families import FAMILIES
 from transpect.interop.gguf import write_gguf
 from transpect.interop.gguf.architectures import ARCHITECTURES
+from transpect.quant import GgufBlocks, Int4, Plan, quantise_model
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="pip install llama-cpp-python")
@@ -194,6 +196,26 @@ def test_the_same_logits_and_greedy_tokens(case: str, dtype: Any, tokenizer: Tok
             assert found[-1].argmax() == wanted[-1].argmax()
         ids.append(int(wanted[-1].argmax()))
     theirs.close()
+
+
+BLOCKS = [GgufBlocks("Q8_0"), GgufBlocks("Q4_0"), GgufBlocks("Q4_1"), Int4(32)]
+
+
+@pytest.mark.parametrize("format", BLOCKS, ids=str)
+@pytest.mark.parametrize("case", ["llama", "llama-tied-biases", "gpt2", "qwen2"])
+def test_weights_in_formats(case: str, format: Any, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """llama.cpp multiplies with our very blocks: what is left is how it rounds activations."""
+    model = model_of(case, tokenizer.vocab_size)
+    quantise_model(model, Plan(format, {"head": format, "down": GgufBlocks("Q8_0")}))
+    write_gguf(model, tokenizer, tmp_path / "m.gguf")
+    ids = tokenizer.encode("The cat likes fish, doesn't it?", add_special_tokens=True)[:24]
+    theirs = opened(tmp_path / "m.gguf", logits_all=True)
+    theirs.eval(ids)
+    found, wanted = np.array(theirs.scores[: len(ids)]), logits_of(model, ids)
+    theirs.close()
+    assert np.abs(found - wanted).max() < TOLERANCES["q8_0"] * float(wanted.std())
+    again = load_model(tmp_path / "m.gguf", quant="keep")
+    np.testing.assert_allclose(logits_of(again, ids), wanted, atol=1e-5 * float(np.abs(wanted).max()))
 
 
 @pytest.mark.parametrize("pool", ["mean", "first"])

@@ -67,8 +67,7 @@ def quantize(
     _check(method, calibration, evaluate, out)
     from copy import deepcopy
 
-    from transpect.interop.checkpoint import check_formats
-    from transpect.interop.convert import GGUF, check_target, write_changed
+    from transpect.interop.convert import check_target, write_changed
     from transpect.lm import load
     from transpect.quant import Plan, bits_per_weight, format_named
 
@@ -76,8 +75,8 @@ def quantize(
     lm = load(model, device, dtype="float32", allow_pickle=allow_pickle, quant="full")
     if evaluate is not None:
         _check_decoder(lm, model)
-    if out is not None and check_target(out) != GGUF:
-        check_formats(lm.model.config, plan)
+    if out is not None:
+        check_target(out, lm.model.config, plan)
     length = min(length, lm.model.config.context_length)
     seen = None if evaluate is None else _windows(lm, evaluate, length, tokens)
     learned = None if calibration is None else _windows(lm, calibration, length, tokens)

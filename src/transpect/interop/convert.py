@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import CheckpointError, ConfigError
 from transpect.base.gguf import is_gguf
-from transpect.core import SequenceClass, TokenClass, Transformer
-from transpect.interop.checkpoint import checkpoint_directory, load_generation, load_model, write_model
+from transpect.core import ModelConfig, SequenceClass, TokenClass, Transformer
+from transpect.interop.checkpoint import check_formats, checkpoint_directory, load_generation, load_model, write_model
 from transpect.interop.directory import atomic_file, check_replaceable
 from transpect.interop.names import locate
 from transpect.interop.places import CERTIFICATE, TOKENIZER, is_checkpoint
 from transpect.interop.quantising import FULL
 from transpect.interop.sentence import SETTINGS, body_of, read_head
 from transpect.interop.sources import CONFIG, open_source
+from transpect.quant import Plan
 from transpect.text import load_tokenizer
 
 if TYPE_CHECKING:
     from transpect.interop.gguf.writer import DType
 
-__all__ = ["FORMATS", "GGUF", "HF", "Converted", "check_target", "convert", "write_changed"]
+__all__ = ["FORMATS", "Converted", "check_target", "convert", "write_changed"]
 
 HF, GGUF, ONNX = FORMATS = ("hf", "gguf", "onnx")
 _DTYPES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -37,6 +38,7 @@ _DTYPES: Final[Mapping[str, Mapping[str, str]]] = {
     GGUF: {"f32": "f32", "f16": "f16", "q8_0": "q8_0", "float32": "f32", "float16": "f16"},
     ONNX: {"float32": "float32", "float16": "float16", "f32": "float32", "f16": "float16"},
 }
+NOTHING: Final = Plan(None)
 _NO_DIRECTORIES: Final = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json")
 """How the files of a checkpoint end; whoever names one as a target means a file."""
 
@@ -100,17 +102,28 @@ def write_changed(model: Transformer, source: str | Path, target: str | Path) ->
     _WRITERS[form](model, locate(source), Path(target), _dtype(form, None))
 
 
-def check_target(target: str | Path) -> str:
+def check_target(target: str | Path, config: ModelConfig | None = None, plan: Plan = NOTHING) -> str:
     """The format in which `write_changed` would write, before any work is done.
 
+    Args:
+        target: see there.
+        config: of a model whose weights a plan is to put into formats.
+        plan: which.
+
     Raises:
-        CheckpointError: something stands there that is not replaced.
-        ConfigError: a file of another kind.
+        CheckpointError: something stands there that is not replaced, or a format that can't be written so.
+        ConfigError: a file of another kind, or a plan that does not fit the model.
     """
     form = _format(Path(target), None)
     if form == ONNX:
         raise ConfigError("weights in formats are no ONNX graph", value=str(target), remedy="Name a directory.")
     _check_target(Path(target), form)
+    if config is not None and form == GGUF:
+        from transpect.interop.gguf.writer import check_gguf
+
+        check_gguf(config, plan)
+    elif config is not None:
+        check_formats(config, plan)
     return form
 
 
