@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -103,7 +104,8 @@ class Answer:
         """The data of each event of a stream."""
         pieces = self.body.decode().split("\n\n")
         assert pieces.pop() == ""
-        return [one.removeprefix("data: ") if one == "data: [DONE]" else json.loads(one[6:]) for one in pieces]
+        found = [re.fullmatch(r"(?:event: [\w.]+\n)?data: (.*)", one, re.DOTALL) for one in pieces]
+        return [own[1] if own[1] == "[DONE]" else json.loads(own[1]) for own in found if own]
 
 
 class Api:

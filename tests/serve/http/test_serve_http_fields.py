@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from transpect.serve.http import openapi
 from transpect.serve.http.errors import ApiError
 from transpect.serve.http.fields import (
     Choice,
@@ -24,24 +25,15 @@ from transpect.serve.http.fields import (
 )
 from transpect.serve.http.limits import Limits
 from transpect.serve.http.options import Biases, JsonObject
-from transpect.serve.http.routes import chat, completions, embeddings, reading, tokens
 from transpect.serve.http.tools import ToolChoice, ToolName
 
-MAKERS = {
-    "/v1/completions": completions.fields,
-    "/v1/translate": completions.translation_fields,
-    "/v1/chat/completions": chat.fields,
-    "/v1/embeddings": embeddings.fields,
-    "/v1/classify": reading.fields,
-    "/tokenize": tokens.fields,
-    "/detokenize": tokens.back_fields,
-}
-TABLES = {route: make(Limits(messages=40)) for route, make in MAKERS.items()}
+TABLES = {route: make(Limits(messages=40)) for route, (make, _) in openapi.TABLES.items()}
 MODELS = {"/v1/translate": "translator", "/v1/embeddings": "vectors", "/v1/classify": "classes"}
 NEEDED = {
     "/v1/completions": {"prompt": "a", "max_tokens": 1},
     "/v1/translate": {"text": "a", "max_tokens": 1},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "/v1/responses": {"input": "a", "max_output_tokens": 1},
     "/v1/embeddings": {"input": "a"},
     "/v1/classify": {"input": "a"},
     "/tokenize": {"prompt": "a"},

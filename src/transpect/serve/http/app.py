@@ -6,7 +6,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from transpect.serve.http.gate import Gate
-from transpect.serve.http.routes import chat, completions, embeddings, operations, page, reading, tokens
+from transpect.serve.http.routes import chat, completions, embeddings, operations, page, reading, responses, tokens
 from transpect.serve.http.service import Service
 
 __all__ = ["ROUTES", "application"]
@@ -14,6 +14,7 @@ __all__ = ["ROUTES", "application"]
 ROUTES = (
     Route("/v1/completions", completions.create, methods=["POST"]),
     Route("/v1/chat/completions", chat.create, methods=["POST"]),
+    Route("/v1/responses", responses.create, methods=["POST"]),
     Route("/v1/embeddings", embeddings.create, methods=["POST"]),
     Route("/v1/classify", reading.classify, methods=["POST"]),
     Route("/v1/translate", completions.translate, methods=["POST"]),
@@ -24,6 +25,7 @@ ROUTES = (
     Route("/health", operations.health),
     Route("/ready", operations.ready),
     Route("/metrics", operations.metrics),
+    Route("/openapi.json", operations.openapi),
     Route("/", page.show),
 )
 

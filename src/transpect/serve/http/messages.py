@@ -13,7 +13,7 @@ from transpect.serve.http.fields import Choice, Field, Integer, Items, Kind, Obj
 from transpect.serve.http.limits import Limits
 from transpect.serve.http.models import Served
 
-__all__ = ["Messages", "template_of"]
+__all__ = ["Content", "Messages", "arguments", "template_of"]
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -110,7 +110,7 @@ class Messages(Kind):
         found.setdefault("content", "")
         for place, call in enumerate(calls or ()):
             where = f"{param}.tool_calls[{place}].function.arguments"
-            call["function"]["arguments"] = _arguments(call["function"]["arguments"], where)
+            call["function"]["arguments"] = arguments(call["function"]["arguments"], where)
             call.setdefault("type", "function")
             call.pop("index", None)
         return found
@@ -124,7 +124,7 @@ def template_of(model: Served) -> str:
     return read_text_file(Path(named), TokenizerError)
 
 
-def _arguments(text: str, param: str) -> Any:
+def arguments(text: str, param: str) -> Any:
     """The arguments of a call, which the API writes as the text of JSON, and templates read as an object."""
     try:
         found = json.loads(text or "{}")

@@ -92,13 +92,17 @@ class Stream(Response):
             error = await self._body(receive, send)
             if error is not None:
                 self._call.ended = error.code or "error"
-                await self._send(send, _body(_event(error.body())))
+                await self._send(send, _body(_event(self.problem(error))))
             await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             self._call.ended = "unread"
             abort(scope)
         finally:
             self._generation.close()
+
+    def problem(self, error: ApiError) -> Any:
+        """What went wrong, as an event."""
+        return error.body()
 
     async def _body(self, receive: Receive, send: Send) -> ApiError | None:
         """All events; what went wrong, if something did."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -41,13 +41,32 @@ def fields(limits: Limits) -> Table:
 
 async def create(request: HttpRequest) -> Response:
     """Answer a conversation."""
+    limits = service_of(request).limits
+    given = read(fields(limits), await read_body(request, limits))
+    if "top_logprobs" in given and not given.get("logprobs"):
+        raise bad("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is true.")
+    generation, offer = await begin_chat(request, given, prompt="messages")
+    answer = Answers(generation, offer, logprobs=given.get("logprobs", False))
+    if given.get("stream"):
+        return Stream(request, generation, answer.pieces(usage_wanted(given)))
+    return await whole(request, generation, answer.whole)
+
+
+async def begin_chat(request: HttpRequest, given: Mapping[str, Any], *, prompt: str) -> tuple[Generation, tools.Offer]:
+    """Hand a conversation to the engine.
+
+    Args:
+        request: the request.
+        given: its checked fields, under the names of this route.
+        prompt: the field that holds the conversation.
+
+    Raises:
+        ApiError: it can't be answered, or not now.
+    """
     service, call = service_of(request), call_of(request)
-    given = read(fields(service.limits), await read_body(request, service.limits))
     model = service.models.get(given.get("model"))
     model.needs("write")
     asked, offer = decoding(given, model), tools.offer_of(given)
-    if "top_logprobs" in given and not given.get("logprobs"):
-        raise bad("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is true.")
     if given.get("logprobs"):
         asked["logprobs"] = given.get("top_logprobs", 0)
     if offer.forced:
@@ -72,14 +91,10 @@ async def create(request: HttpRequest) -> Response:
             variables=given.get("chat_template_kwargs"),
         )
         requests = model.lm.requests([ids], **asked)
-        check_prompts(requests, model, "messages")
+        check_prompts(requests, model, prompt)
         return Prepared(requests)
 
-    generation = await begin(service, call, model, prepare, param="messages")
-    answer = Answers(generation, offer, logprobs=given.get("logprobs", False))
-    if given.get("stream"):
-        return Stream(request, generation, answer.pieces(usage_wanted(given)))
-    return await whole(request, generation, answer.whole)
+    return await begin(service, call, model, prepare, param=prompt), offer
 
 
 class Answers:

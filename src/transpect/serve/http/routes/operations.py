@@ -43,6 +43,13 @@ async def metrics(request: Request) -> Response:
     return Response(service_of(request).metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+async def openapi(request: Request) -> Response:
+    """``GET /openapi.json``: the API's own description."""
+    from transpect.serve.http.openapi import document  # which names all routes
+
+    return Json(document(service_of(request).limits))
+
+
 def _names(served: Served) -> tuple[str, ...]:
     return served.id, *served.spec.aliases
 
