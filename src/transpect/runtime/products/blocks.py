@@ -3,7 +3,8 @@
 Axes: R rows, D width.
 
 Σ w·x over a block is s·t·Σ (q − zero)·a − minimum·t·Σ a, where s is the scale of the weights, t that of a row, and a
-its integers. Where vectors have 64 bytes four blocks are summed in the lanes of one, and what is left one by one.
+its integers. Where vectors have 64 bytes four blocks are summed in the lanes of one; where they have 32, scales and
+what is taken from all codes are computed for eight blocks at a time; what is left is computed one by one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ def emit_blocks(code: Code, builder: Any, line: Line, rows: int, args: Any) -> N
 
     lanes, first = BLOCK // 4, I64(0)
     least = [emit.ones(FLOAT, 4, 0)] * (2 * rows if code.shifted else 0)
-    sums = [emit.ones(FLOAT, lanes, 0)] * (2 * rows)
+    sums, less = [emit.ones(FLOAT, lanes, 0)] * (2 * rows), list[Any]()
+    if line.width == BLOCK and code.scales is not None:
+        first = builder.and_(count, I64(-lanes))
+        body = partial(_eight, builder, code, line, weights, inputs)
+        state = emit.loop(builder, I64(0), first, lanes, sums * 2, body)
+        sums, less = state[: 2 * rows], [_folded(builder, each) for each in state[2 * rows :]]
     if line.width > BLOCK:
         first = builder.and_(count, I64(-TOGETHER))
         wide = [emit.ones(FLOAT, 2 * lanes, 0)] * (2 * rows)
@@ -48,8 +54,9 @@ def emit_blocks(code: Code, builder: Any, line: Line, rows: int, args: Any) -> N
         sums, least = [_folded(builder, each) for each in state[: 2 * rows]], state[2 * rows :]
     state = emit.loop(builder, first, count, 1, [*sums, *least], partial(some, 1))
     final = [_folded(builder, each) for each in state[: 2 * rows]]
-    if code.shifted:
-        final = [emit.minus(builder, each, less) for each, less in zip(final, state[2 * rows :], strict=True)]
+    for taken in (state[2 * rows :], less):
+        if taken:
+            final = [emit.minus(builder, each, own) for each, own in zip(final, taken, strict=True)]
     results = emit.halves(builder, emit.sums(builder, final))
     for place, part in zip((out, second), results, strict=True):
         emit.store(builder, part, place)
@@ -90,6 +97,37 @@ def _step(
                 of_row = emit.load(builder, vector(FLOAT, together), builder.add(total, of_scale))
                 parts = [emit.widened(builder, each, 4) for each in (own.minimum, of_row)]
                 following[2 * rows + n] = emit.fma(builder, parts[0], parts[1], now[2 * rows + n])
+    return following
+
+
+def _eight(
+    builder: Any, code: Code, line: Line, weights: Sequence[Any], inputs: Sequence[Any], block: Any, now: list[Any]
+) -> list[Any]:
+    """Eight blocks more: sums by weight, then by row, then what is to be taken from them, block by lane."""
+    rows, lanes, following = len(inputs), BLOCK // 4, list(now)
+    assert code.scales is not None
+    zero, of_scale = emit.ones(I32, lanes, 0), builder.mul(block, I64(4))
+    factors = []
+    for which, row in enumerate(weights):
+        scale, minimum = code.scales(builder, row, block, lanes)
+        taken = minimum if code.shifted else emit.times(builder, scale, emit.ones(FLOAT, lanes, code.zero))
+        for r, (_, of_row, total) in enumerate(inputs):
+            scales, totals = (
+                emit.load(builder, vector(FLOAT, lanes), builder.add(base, of_scale)) for base in (of_row, total)
+            )
+            factors.append(emit.times(builder, scale, scales))
+            n = 2 * rows + which * rows + r
+            following[n] = emit.fma(builder, taken, totals, following[n])
+    for number in range(lanes):
+        at = builder.add(block, I64(number))
+        codes = [code.read(builder, row, at, 1).codes[0] for row in weights]
+        for r, (value, _, _) in enumerate(inputs):
+            x = emit.load(builder, vector(I8, BLOCK), builder.add(value, builder.mul(at, I64(BLOCK))))
+            for which, own in enumerate(codes):
+                n = which * rows + r
+                dot = builder.sitofp(line.dot(builder, zero, own, x, code.small), vector(FLOAT, lanes))
+                factor = builder.shuffle_vector(factors[n], factors[n], emit.lanes_of([number] * lanes))
+                following[n] = emit.fma(builder, dot, factor, following[n])
     return following
 
 

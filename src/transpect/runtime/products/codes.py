@@ -17,6 +17,8 @@ from transpect.runtime.products.formats import BLOCK, Q4_0, Q4_1, Q4_K, Q6_K, Q8
 
 TOGETHER = 4
 """Blocks that are read at once where vectors have 64 bytes."""
+Scales = tuple[Any, Any]
+"""Of some blocks `Read.scale` and `Read.minimum`."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Code:
         small: whether q is under 128.
         shifted: whether there is a minimum.
         fine: whether 16 columns have a scale of their own.
+        scales: likewise to `Scales` alone, of as many blocks as one likes; None where blocks lie in larger ones.
     """
 
     read: Callable[[Any, Sequence[Any], Any, int], Read]
@@ -59,6 +62,7 @@ class Code:
     small: bool = True
     shifted: bool = False
     fine: bool = False
+    scales: Callable[[Any, Sequence[Any], Any, int], Scales] | None = None
 
 
 def _int8_groups(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
@@ -68,15 +72,22 @@ def _int8_groups(builder: Any, row: Sequence[Any], block: Any, count: int) -> Re
 
 def _int4_groups(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
     raw = emit.load(builder, vector(I8, 16 * count), _at(builder, row[0], block, 16))
-    halves = emit.load(builder, vector(I16, count), _at(builder, row[1], block, 2))
-    return Read(_nibbles(builder, raw, count), _floats(builder, halves))
+    return Read(_nibbles(builder, raw, count), *_of_int4_groups(builder, row, block, count))
+
+
+def _of_int4_groups(builder: Any, row: Sequence[Any], block: Any, count: int) -> Scales:
+    return _floats(builder, emit.load(builder, vector(I16, count), _at(builder, row[1], block, 2))), None
 
 
 def _int4_shifted(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
-    read = _int4_groups(builder, row, block, count)
+    codes = _int4_groups(builder, row, block, count).codes
+    return Read(codes, *_of_int4_shifted(builder, row, block, count))
+
+
+def _of_int4_shifted(builder: Any, row: Sequence[Any], block: Any, count: int) -> Scales:
+    scale, _ = _of_int4_groups(builder, row, block, count)
     zero = emit.load(builder, vector(I8, count), _at(builder, row[2], block, 1))
-    zero = builder.uitofp(zero, vector(FLOAT, count))
-    return Read(read.codes, read.scale, emit.times(builder, read.scale, zero))
+    return scale, emit.times(builder, scale, builder.uitofp(zero, vector(FLOAT, count)))
 
 
 def _q8_0(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
@@ -89,14 +100,22 @@ def _q8_0(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
 def _q4_0(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
     places = _places(builder, row[0], block, count, 18)
     raw = emit.joined(builder, [emit.load(builder, vector(I8, 16), place, 2) for place in places])
-    return Read(_nibbles(builder, raw, count), _half_floats(builder, places, 0))
+    return Read(_nibbles(builder, raw, count), *_of_q4_0(builder, row, block, count))
+
+
+def _of_q4_0(builder: Any, row: Sequence[Any], block: Any, count: int) -> Scales:
+    return _half_floats(builder, _places(builder, row[0], block, count, 18), 0), None
 
 
 def _q4_1(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
     places = _places(builder, row[0], block, count, 20)
     raw = emit.joined(builder, [emit.load(builder, vector(I8, 16), place, 4) for place in places])
-    least = builder.fneg(_half_floats(builder, places, 2))
-    return Read(_nibbles(builder, raw, count), _half_floats(builder, places, 0), least)
+    return Read(_nibbles(builder, raw, count), *_of_q4_1(builder, row, block, count))
+
+
+def _of_q4_1(builder: Any, row: Sequence[Any], block: Any, count: int) -> Scales:
+    places = _places(builder, row[0], block, count, 20)
+    return _half_floats(builder, places, 0), builder.fneg(_half_floats(builder, places, 2))
 
 
 def _q4_k(builder: Any, row: Sequence[Any], block: Any, count: int) -> Read:
@@ -213,11 +232,11 @@ def _unsigned(builder: Any, parts: Sequence[Any]) -> list[Any]:
 
 CODES: dict[type[Any], Code] = {
     Int8Groups: Code(_int8_groups, 32, zero=128, small=False),
-    Int4Groups: Code(_int4_groups, 16, zero=8, apart=True),
-    Int4Shifted: Code(_int4_shifted, 16, apart=True, shifted=True),
+    Int4Groups: Code(_int4_groups, 16, zero=8, apart=True, scales=_of_int4_groups),
+    Int4Shifted: Code(_int4_shifted, 16, apart=True, shifted=True, scales=_of_int4_shifted),
     Q8_0: Code(_q8_0, 34, zero=128, small=False),
-    Q4_0: Code(_q4_0, 18, zero=8),
-    Q4_1: Code(_q4_1, 20, shifted=True),
+    Q4_0: Code(_q4_0, 18, zero=8, scales=_of_q4_0),
+    Q4_1: Code(_q4_1, 20, shifted=True, scales=_of_q4_1),
     Q4_K: Code(_q4_k, 144, 8, shifted=True),
     Q6_K: Code(_q6_k, 210, 8, zero=32, fine=True),
 }
