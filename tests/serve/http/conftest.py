@@ -247,13 +247,11 @@ def listening(service: Service) -> Iterator[Listening]:
     """The server on a free port, in a thread."""
     server = Server(service, port=0)
     ready = threading.Event()
-    found: list[asyncio.AbstractEventLoop] = []
 
     async def run() -> None:
         task = asyncio.create_task(server.serve())
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
-        found.append(asyncio.get_running_loop())
         ready.set()
         await task
 
@@ -263,6 +261,6 @@ def listening(service: Service) -> Iterator[Listening]:
     try:
         yield Listening(server, server.address[1], service)
     finally:
-        found[0].call_soon_threadsafe(server.stop)
+        server.stop()
         thread.join(30)
         assert not thread.is_alive()

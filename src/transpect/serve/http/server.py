@@ -77,12 +77,15 @@ class Server(uvicorn.Server):
         if self._loop is None or self._service.draining:
             self.should_exit = self.force_exit = True
         else:
-            self._service.draining = True
-            self._loop.call_soon_threadsafe(self.stop)
+            self.stop()
 
     def stop(self) -> None:
-        """Begin to stop in good order; on the loop's thread."""
+        """Begin to stop in good order, from any thread."""
         self._service.draining = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
         if self._stopping is None:
             self._stopping = asyncio.ensure_future(self._stop())
 
