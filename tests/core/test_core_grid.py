@@ -299,6 +299,9 @@ def batched_equals_single(model: Model, ids: Tensor, position: Tensor, full: Ten
     together = model(ragged_ids, ragged)
     assert gap(together[:1], full[:1]) <= TOLERANCE
     assert gap(together[1:, :short], alone) <= TOLERANCE
+    packed = model(ragged_ids, ragged, packed=True)
+    assert gap(packed[:1], full[:1]) <= TOLERANCE
+    assert gap(packed[1:, :short], alone) <= TOLERANCE
 
 
 def kernels_agree(case: Case, ids: Tensor, position: Tensor, full: Tensor) -> None:

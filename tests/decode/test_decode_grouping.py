@@ -8,11 +8,12 @@ import torch
 
 from transpect.core import Pooled, Transformer, override, preset
 from transpect.decode import encoder
-from transpect.decode.grouping import groups, tokens_of_a_pass
+from transpect.decode.grouping import Costs, costs_of, groups
 
 
-def cost(lengths: list[int], split: list[list[int]], a_pass: float) -> float:
-    return sum(len(group) * max(lengths[i] for i in group) + a_pass for group in split)
+def cost(lengths: list[int], split: list[list[int]], costs: Costs) -> float:
+    pairs = sum(len(group) * max(lengths[i] for i in group) ** 2 for group in split)
+    return costs.a_pair * pairs + costs.a_pass * len(split)
 
 
 def splits(order: list[int]) -> list[list[list[int]]]:
@@ -31,21 +32,22 @@ def test_no_split_costs_less(a_pass: float) -> None:
     draw = random.Random(6)
     for count in range(1, 9):
         lengths = [draw.randint(1, 12) for _ in range(count)]
-        found = groups(lengths, a_pass)
+        costs = Costs(a_pass, 0.125)
+        found = groups(lengths, costs)
         assert sorted(itertools.chain(*found)) == list(range(count))
-        least = min(cost(lengths, split, a_pass) for split in splits(sorted(range(count), key=lengths.__getitem__)))
-        assert cost(lengths, found, a_pass) == pytest.approx(least)
+        least = min(cost(lengths, split, costs) for split in splits(sorted(range(count), key=lengths.__getitem__)))
+        assert cost(lengths, found, costs) == pytest.approx(least)
         alike = [{lengths[i] for i in group} for group in found]
         assert all(not (a & b) for a, b in itertools.combinations(alike, 2)), "a length is read in one pass"
         assert len(found) == (len(set(lengths)) if not a_pass else 1 if a_pass > 1e8 else len(found))
-    assert groups([], a_pass) == []
+    assert groups([], Costs(a_pass, 0.125)) == []
 
 
 @pytest.mark.parametrize("a_pass", [0.0, 4.0, 1e9])
 def test_a_text_says_the_same_however_it_is_read(a_pass: float, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_ff": 32, "context_length": 24, "vocab_size": 50}
     model = Transformer(override(preset("bert-base"), [*sizes.items(), ("head", Pooled())]), seed=3).double()
-    monkeypatch.setattr(encoder, "tokens_of_a_pass", lambda _: a_pass)
+    monkeypatch.setattr(encoder, "costs_of", lambda _: Costs(a_pass, 1.0))
     draw = random.Random(6)
     rows = [[draw.randrange(50) for _ in range(length)] for length in (5, 1, 9, 5, 24, 2, 9, 8, 1)]
     together = encoder.pooled(model, rows, batch_size=6)
@@ -55,9 +57,9 @@ def test_a_text_says_the_same_however_it_is_read(a_pass: float, monkeypatch: pyt
 
 def test_a_pass_costs_more_tokens_where_tokens_cost_little() -> None:
     small, large = (
-        tokens_of_a_pass(
+        costs_of(
             Transformer(override(preset("bert-base"), [("d_model", d), ("d_ff", d), ("n_layers", 2)]), seed=None)
-        )
+        ).a_pass
         for d in (24, 192)
     )
     assert small > 10 * large > 240

@@ -203,11 +203,15 @@ class Attention(nn.Module):
         """[B, T, H·E] -> [B, H, T, E]."""
         return x.view(*x.shape[:2], x.shape[2] // self.head_dim, self.head_dim).transpose(1, 2)
 
+    def heads_of(self, x: Tensor, project: nn.Module, context: Context) -> Tensor:
+        """A projection as heads of padded rows, [B, H, T, E], of x [B, T, D] or as the pass holds it."""
+        return self.split(context.layout.spread(project(x)))
+
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Bias | None, context: Context, name: str
     ) -> Tensor:
         """Kernel and output projection: [B, H, T, E] -> [B, T, D]."""
-        return self.join(self.mix(query, key, value, view, bias, context, name))
+        return self.join(self.mix(query, key, value, view, bias, context, name), context)
 
     def mix(
         self, query: Tensor, key: Tensor, value: Tensor, view: View, bias: Bias | None, context: Context, name: str
@@ -217,9 +221,9 @@ class Attention(nn.Module):
         see = partial(_see, context.tap, name)
         return self.kernel.attend(query, key, value, view, Scoring(self.scale, self.soft_cap, bias, dropout, see))
 
-    def join(self, heads: Tensor) -> Tensor:
-        """The output projection: [B, H, T, E] -> [B, T, H·E] -> [B, T, D]."""
-        out: Tensor = self.out(heads.transpose(1, 2).flatten(2))
+    def join(self, heads: Tensor, context: Context) -> Tensor:
+        """The output projection: [B, H, T, E] -> [B, T, H·E] -> [B, T, D], the last two as the pass holds them."""
+        out: Tensor = self.out(context.layout.pack(heads.transpose(1, 2).flatten(2)))
         return out
 
 
@@ -240,9 +244,9 @@ class SelfAttention(Attention):
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         context, geometry = run.context, run.geometry
         seen = self.summaries(context.memory.extend(run.layer, x), run.shares)  # [B, M+T+G, D]
-        query = geometry.rotate_query(self.query_norm(self.split(self.query(x))))
-        key = geometry.rotate_key(self.key_norm(self.split(self.key(seen))))
-        key, value = context.cache.extend(run.layer, key, self.split(self.value(seen)))
+        query = geometry.rotate_query(self.query_norm(self.heads_of(x, self.query, context)))
+        key = geometry.rotate_key(self.key_norm(self.heads_of(seen, self.key, context)))
+        key, value = context.cache.extend(run.layer, key, self.heads_of(seen, self.value, context))
         query, bias = self.relation(query, geometry, self.scale)
         return self.attend(query, key, value, run.self_view, bias, context, f"{run.layer}.self")
 
@@ -253,7 +257,7 @@ class CrossAttention(Attention):
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         context = run.context
         key, value = context.cache.cross(run.layer, partial(self.keys_and_values, context.source.hidden))
-        query = self.query_norm(self.split(self.query(x)))
+        query = self.query_norm(self.heads_of(x, self.query, context))
         return self.attend(query, key, value, run.cross_view, None, context, f"{run.layer}.cross")
 
     def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:

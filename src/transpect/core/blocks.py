@@ -132,6 +132,7 @@ class Stack(nn.Module):
         self.other_positions = nn.ModuleList(more)
         self.scheme_of = [distinct.index(site) for site in sites]
         self.summaries = NoSummaries() if config.summaries is None else BlockSums(config.summaries.size)
+        self.by_tokens = config.summaries is None  # what is between two attentions
         self.kind_of = config.kind_of
         n_unique = config.n_layers if config.n_unique is None else config.n_unique
         self.unique = [layer * n_unique // config.n_layers for layer in range(config.n_layers)]
@@ -146,12 +147,13 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        for run in self.prepare(context, x):
+        runs = self.prepare(context, x)
+        x = context.layout.pack(x)
+        for run in runs:
             context.tap.see(f"{run.layer}.input", x)
             x = self.layers[self.unique[run.layer]](x, run)
         context.tap.see("output", x)
-        out: Tensor = self.final_norm(x)
-        return out
+        return context.layout.spread(self.final_norm(x))
 
     def first(self, n_layers: int) -> Stack:
         """The first layers and the final norm: the same modules."""

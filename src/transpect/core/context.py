@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from transpect.core.packing import AS_PADDED, Layout
 from transpect.core.tags import Tags
 
 
@@ -209,3 +210,4 @@ class Context:
     cache: PassCache = NO_CACHE
     memory: Memory = NO_MEMORY
     tap: Tap = NO_TAP
+    layout: Layout = AS_PADDED

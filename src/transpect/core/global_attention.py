@@ -43,18 +43,19 @@ class GlobalSelfAttention(Attention):
         context = run.context
         seen = self.summaries(context.memory.extend(run.layer, x), run.shares)
         keys = torch.cat([self._key(self.key, seen, run), self._key(self.key_global, seen, run)], -1)  # [B, K, S, 2E]
-        values = torch.cat([self.split(self.value(seen)), self.split(self.value_global(seen))], -1)
+        values = torch.cat([self.heads_of(seen, value, context) for value in (self.value, self.value_global)], -1)
         keys, values = context.cache.extend(run.layer, keys, values)
         (key, key_global), (value, value_global) = keys.chunk(2, -1), values.chunk(2, -1)
-        local = self._look(self.query(x), key, value, run, run.self_view, "self")
-        overall = self._look(self.query_global(x), key_global, value_global, run, run.global_view, "self.global")
+        query, query_global = (self.heads_of(x, project, context) for project in (self.query, self.query_global))
+        local = self._look(query, key, value, run, run.self_view, "self")
+        overall = self._look(query_global, key_global, value_global, run, run.global_view, "self.global")
         chosen = torch.where(context.tags.is_global[:, None, :, None], overall, local)  # [B, H, T, E]
-        return self.join(chosen)
+        return self.join(chosen, context)
 
     def _key(self, project: nn.Module, seen: Tensor, run: Pass) -> Tensor:
-        return run.geometry.rotate_key(self.key_norm(self.split(project(seen))))
+        return run.geometry.rotate_key(self.key_norm(self.heads_of(seen, project, run.context)))
 
     def _look(self, query: Tensor, key: Tensor, value: Tensor, run: Pass, view: View, name: str) -> Tensor:
-        turned = run.geometry.rotate_query(self.query_norm(self.split(query)))
+        turned = run.geometry.rotate_query(self.query_norm(query))
         turned, bias = self.relation(turned, run.geometry, self.scale)
         return self.mix(turned, key, value, view, bias, run.context, f"{run.layer}.{name}")

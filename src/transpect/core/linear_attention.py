@@ -28,7 +28,7 @@ class LinearSelfAttention(Attention):
     def forward(self, x: Tensor, run: Pass) -> Tensor:
         context, geometry = run.context, run.geometry
         seen = self.summaries(context.memory.extend(run.layer, x), run.shares)
-        query = geometry.rotate_query(self.query_norm(self.split(self.query(x))))
-        key = geometry.rotate_key(self.key_norm(self.split(self.key(seen))))
-        key, value, carry = context.cache.carry(run.layer, key, self.split(self.value(seen)))
-        return self.join(self.kernel.go_on(query, key, value, run.self_view, carry, self.scale))
+        query = geometry.rotate_query(self.query_norm(self.heads_of(x, self.query, context)))
+        key = geometry.rotate_key(self.key_norm(self.heads_of(seen, self.key, context)))
+        key, value, carry = context.cache.carry(run.layer, key, self.heads_of(seen, self.value, context))
+        return self.join(self.kernel.go_on(query, key, value, run.self_view, carry, self.scale), context)

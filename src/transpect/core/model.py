@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,7 @@ from transpect.core.embeddings import Embeddings, check_ids
 from transpect.core.heads import Sizes
 from transpect.core.initialization import initialize
 from transpect.core.kernels.performer import draw_features, redraw_features
+from transpect.core.packing import AS_PADDED, Packed
 from transpect.core.stack_config import StackConfig
 from transpect.core.tags import Tags
 
@@ -105,6 +107,7 @@ class Transformer(nn.Module):
         cache: PassCache = NO_CACHE,
         memory: Memory = NO_MEMORY,
         tap: Tap = NO_TAP,
+        packed: bool = False,
     ) -> Tensor:
         """Run the last tower and the head.
 
@@ -117,11 +120,14 @@ class Transformer(nn.Module):
             cache: keys and values of earlier tokens; it takes those of these tokens up.
             memory: hidden states of earlier segments.
             tap: sees intermediate tensors, named by tower, e.g. ``decoder.3.self.attention_weights``.
+            packed: hold the real tokens alone between two attentions (`transpect.core.packing`): quicker where rows are
+                padded, and hidden states of padding are 0. A tap then sees them so. Where rows are read as a whole, for
+                sums over blocks or by a memory, all is computed.
 
         Returns:
             what the head gives: logits [B, T, V] for a language model.
         """
-        context = self._context(self._last, ids, tags, source, cache, memory, tap)
+        context = self._context(self._last, ids, tags, source, cache, memory, tap, packed)
         out: Tensor = self.head(self._run(self._last, ids, context, token_types), context.tags, self.token.weight)
         return out
 
@@ -135,15 +141,22 @@ class Transformer(nn.Module):
         cache: PassCache = NO_CACHE,
         memory: Memory = NO_MEMORY,
         tap: Tap = NO_TAP,
+        packed: bool = False,
     ) -> Tensor:
         """What the head reads, [B, T, D]; arguments as for `forward`."""
-        context = self._context(self._last, ids, tags, source, cache, memory, tap)
+        context = self._context(self._last, ids, tags, source, cache, memory, tap, packed)
         return self._run(self._last, ids, context, token_types)
 
     def encode(
-        self, ids: Tensor, *, tags: Tags | None = None, token_types: Tensor | None = None, tap: Tap = NO_TAP
+        self,
+        ids: Tensor,
+        *,
+        tags: Tags | None = None,
+        token_types: Tensor | None = None,
+        tap: Tap = NO_TAP,
+        packed: bool = False,
     ) -> Source:
-        """Run the encoder of an encoder–decoder on source ids [B, S].
+        """Run the encoder of an encoder–decoder on source ids [B, S]; arguments as for `forward`.
 
         Raises:
             ConfigError: the model has no encoder before its last tower.
@@ -151,7 +164,7 @@ class Transformer(nn.Module):
         if not self._before:
             raise ConfigError("this model has one tower, so nothing to encode for it", value=self.config.kind)
         tower = self._before[0]
-        context = self._context(tower, ids, tags, NO_SOURCE, NO_CACHE, NO_MEMORY, tap)
+        context = self._context(tower, ids, tags, NO_SOURCE, NO_CACHE, NO_MEMORY, tap, packed)
         return Source(self._run(tower, ids, context, token_types), context.tags)
 
     def leaving_early(self, n_layers: int) -> Transformer:
@@ -172,7 +185,15 @@ class Transformer(nn.Module):
         return hidden
 
     def _context(
-        self, tower: str, ids: Tensor, tags: Tags | None, source: Source, cache: PassCache, memory: Memory, tap: Tap
+        self,
+        tower: str,
+        ids: Tensor,
+        tags: Tags | None,
+        source: Source,
+        cache: PassCache,
+        memory: Memory,
+        tap: Tap,
+        packed: bool,
     ) -> Context:
         check_ids(ids, self.config.vocab_size)
         if cache is not NO_CACHE and memory is not NO_MEMORY:
@@ -187,7 +208,9 @@ class Transformer(nn.Module):
             )
         elif tags.shape != tuple(ids.shape):
             raise MaskError("tags must have the shape of ids", value=f"{tags.shape} for {tuple(ids.shape)}")
-        return Context(tags, source, cache, memory, Named(tower, tap))
+        own: Any = self.towers[tower]
+        packs = packed and tags.start is None and memory is NO_MEMORY and own.stack.by_tokens
+        return Context(tags, source, cache, memory, Named(tower, tap), Packed(tags) if packs else AS_PADDED)
 
     def _residual_writers(self) -> dict[str, int]:
         """Projections that end in a residual stream, with the number of branches that write to it."""

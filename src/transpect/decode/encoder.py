@@ -24,7 +24,7 @@ from transpect.core import (
     Transformer,
 )
 from transpect.decode.batching import check_vocabulary, evaluating
-from transpect.decode.grouping import groups, tokens_of_a_pass
+from transpect.decode.grouping import costs_of, groups
 
 __all__ = ["Text", "at_masks", "classes", "pooled", "token_classes"]
 
@@ -130,10 +130,10 @@ def _read(
         check_vocabulary("text", ids, model.config.vocab_size)
     lengths = [len(ids) for ids, _ in texts]
     order = sorted(range(len(texts)), key=lengths.__getitem__)
-    modules, a_pass = list(model.modules()), tokens_of_a_pass(model)
+    modules, costs = list(model.modules()), costs_of(model)
     for begin in range(0, len(order), batch_size):
         batch = order[begin : begin + batch_size]
-        for group in groups([lengths[i] for i in batch], a_pass):
+        for group in groups([lengths[i] for i in batch], costs):
             chosen = [batch[place] for place in group]
             with evaluating(modules):
                 said = _said(model, [texts[i] for i in chosen], start)
@@ -145,24 +145,25 @@ def _said(model: Transformer, texts: Sequence[Text], start: Callable[[], int] | 
     device = model.device
     lengths = [len(ids) for ids, _ in texts]
     longest = max(lengths)
-    ids = torch.zeros(len(texts), longest, dtype=torch.long)  # [B, T]
-    types = torch.zeros(len(texts), longest, dtype=torch.long)
-    real = torch.zeros(len(texts), longest, dtype=torch.bool)
-    for row, (own, segments) in enumerate(texts):
-        ids[row, : len(own)] = torch.tensor(own)
-        types[row, : len(segments)] = torch.tensor(segments, dtype=torch.long)
-        real[row, : len(own)] = True
-    ids = ids.to(device)
+    ids = _padded([ids for ids, _ in texts], longest, device)
+    told = model.config.embedding.token_types > 1
+    types = _padded([segments for _, segments in texts], longest, device) if told else None
     # without padding no mask is needed
-    tags = Tags.dense(*ids.shape, device=device) if min(lengths) == longest else Tags.padded(real.to(device))
+    tags = Tags.dense(*ids.shape, device=device)
+    if min(lengths) < longest:
+        tags = Tags.padded(tags.position < torch.tensor(lengths, device=device)[:, None])
     source = NO_SOURCE
     if model.config.kind == "encoder-decoder":
         assert start is not None
-        source = model.encode(ids, tags=tags)
+        source = model.encode(ids, tags=tags, packed=True)
         ids = torch.cat([ids.new_full((len(ids), 1), start()), ids[:, :-1]], 1)
-    told = model.config.embedding.token_types > 1
-    out: Tensor = model(ids, tags=tags, token_types=types.to(device) if told else None, source=source)
+    out: Tensor = model(ids, tags=tags, token_types=types, source=source, packed=True)
     return out
+
+
+def _padded(rows: Sequence[Sequence[int]], length: int, device: torch.device) -> Tensor:
+    """[B, T], with 0 on the right."""
+    return torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], dtype=torch.int64, device=device)
 
 
 def _wide(model: Transformer) -> torch.dtype:

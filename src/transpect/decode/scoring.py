@@ -171,7 +171,7 @@ def _score(model: Transformer, windows: Sequence[_Window]) -> list[list[float]]:
     prefixes = [window.n_context for window in windows] if model.config.last.looks_ahead(prefix=True) else None
     with evaluating(list(model.modules())):
         ids, tags = batched([window.ids[:-1] for window in windows], device, prefixes=prefixes)
-        hidden = model.hidden(ids, tags=tags, source=_source(model, windows))
+        hidden = model.hidden(ids, tags=tags, source=_source(model, windows), packed=True)
         scores = []
         for row, window in enumerate(windows):
             wanted = slice(ids.shape[1] - (len(window.ids) - window.first), None)
@@ -222,4 +222,4 @@ def _source(model: Transformer, windows: Sequence[_Window]) -> Source:
     if not sources:
         return NO_SOURCE
     ids, tags = batched(sources, model.device)
-    return model.encode(ids, tags=tags)
+    return model.encode(ids, tags=tags, packed=True)

@@ -148,7 +148,7 @@ class Stepper:
         with evaluating(self._modules):
             if self._sources is not None:
                 source, source_tags = batched(self._sources, self.device)
-                self._source = self.model.encode(source, tags=source_tags)
+                self._source = self.model.encode(source, tags=source_tags, packed=True)
             # counted from the end, where the rows are alike: what a row remembers does not depend on the others' length
             first = (columns - 1) % chunk + 1
             pieces = [slice(0, first), *(slice(start, start + chunk) for start in range(first, columns, chunk))]
