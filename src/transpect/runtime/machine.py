@@ -71,12 +71,16 @@ class Calls:
 
     Args:
         rows: what all calls read about a pass; its arrays are filled anew for each.
+
+    Attributes:
+        names: of the kernels.
     """
 
     def __init__(self, rows: Any) -> None:
         self._kept: list[Any] = [rows]  # an array whose address is in a table stays in memory
         self._of_pass, self._rows = rows, _words(rows)
         self._calls: list[tuple[int, int, bool]] = []
+        self.names: list[str] = []
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -85,6 +89,7 @@ class Calls:
         """Add a call."""
         line = _words(arguments)
         self._kept += [arguments, line]
+        self.names.append(kernel.function.__name__)
         self._calls.append((kernel.address(arguments, self._of_pass), line.ctypes.data, kernel.by_rows))
 
     def table(self, *parts: slice) -> Array:

@@ -19,7 +19,7 @@ from transpect.core import Tags, Transformer
 from transpect.core.context import Cache
 from transpect.core.heads import CausalLMHead
 from transpect.runtime.build import Builder, Room
-from transpect.runtime.machine import team
+from transpect.runtime.machine import Calls, team
 from transpect.runtime.memory import MOST_ROWS, Layout, Memory
 
 _LAYERS, _HEAD = -1, -2
@@ -78,6 +78,11 @@ class Program:
     def size(self) -> int:
         """How many calls it has."""
         return len(self._built.calls)
+
+    @property
+    def calls(self) -> Calls:
+        """What it is made of, for who measures them one by one."""
+        return self._built.calls
 
     @property
     def lengths(self) -> Any:
