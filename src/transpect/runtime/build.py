@@ -8,39 +8,32 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from transpect.core.attention import Attention, ClippedLinear, CrossAttention, NormOfAllHeads, SelfAttention
-from transpect.core.blocks import Branch, Layer, Stack, Step
-from transpect.core.embeddings import Embeddings, NoSegmentEmbedding, Scaled
-from transpect.core.feedforward import ACTIVATIONS, GluModule, MlpModule
+from transpect.core.blocks import Branch, Stack, Step
+from transpect.core.embeddings import Embeddings, Scaled
+from transpect.core.feedforward import GluModule, MlpModule
 from transpect.core.heads import CausalLMHead, Projection, SoftCap
 from transpect.core.kernels import Exact
 from transpect.core.norms import OffsetRMSNorm
-from transpect.core.positions import Relation
 from transpect.core.summaries import NoSummaries
-from transpect.quant import BlocksLinear, Int4Linear, Int8, Int8Linear, QuantEmbedding, QuantLinear, QuantProjection
+from transpect.quant import QuantLinear, QuantProjection
 from transpect.runtime import kernels
+from transpect.runtime.known import activation_of, check_known, only_tokens
 from transpect.runtime.machine import Calls, Kernel
 from transpect.runtime.memory import Memory
-from transpect.runtime.numeric import ACTIVATIONS as KINDS
-from transpect.runtime.products import activations, width_of
+from transpect.runtime.products import activations, room_for, width_of, words
 from transpect.runtime.tables import Turns, added_positions, distance_bias, reach, turns
 from transpect.runtime.weights import NO_BIAS, Bound, bound, refused, small, stored, table
 
 Array = Any
-KNOWN: set[type[nn.Module]] = {
-    *(Layer, Step, Branch, SelfAttention, CrossAttention, NoSummaries, MlpModule, GluModule),
-    *(nn.Linear, ClippedLinear, nn.LayerNorm, nn.RMSNorm, OffsetRMSNorm, NormOfAllHeads),
-    *(Int8Linear, Int4Linear, BlocksLinear, QuantProjection),
-    *(CausalLMHead, Projection, Scaled, SoftCap, nn.Identity, nn.Dropout, nn.ModuleList, nn.ModuleDict),
-}
-"""The modules that there are kernels for. A child of one of them may compute something else."""
 
 
 class Rows(NamedTuple):
@@ -73,16 +66,19 @@ class Room:
     """How large things are.
 
     Attributes:
-        rows: most rows of a pass, a multiple of eight.
+        rows: most rows of a pass; a multiple of eight, or of `ROWS` where they are many.
         memory: where keys and values lie.
         capacity: S.
         sources: how long the longest source is; 0 where there is none.
+        many: whether passes are of many rows. Products then bring weights to panels first, and `Builder` is given
+            whose keys and values they are.
     """
 
     rows: int
     memory: Memory
     capacity: int
     sources: int
+    many: bool = False
 
     @property
     def sequences(self) -> int:
@@ -103,13 +99,26 @@ class Builder:
         source_last: [B], the place of each source's last token.
         looks_up: whether the calls begin with the tokens; otherwise a pass begins with vectors in x.
 
+    Args:
+        held: another builder of this tower, whose keys and values are these.
+
     Raises:
         ConfigError: something in the tower that there is no kernel for.
     """
 
-    def __init__(self, stack: Stack, embeddings: Embeddings, token: nn.Module, d_model: int, room: Room) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        embeddings: Embeddings,
+        token: nn.Module,
+        d_model: int,
+        room: Room,
+        held: Builder | None = None,
+    ) -> None:
         check_known([stack.layers, stack.final_norm])
-        self.room, self.stack = room, stack
+        self.room, self.stack, self._held = room, stack, held
+        self._pool: dict[int, list[Array]] = defaultdict(list)
+        self._taken: Counter[int] = Counter()
         self.rows = Rows.of(room.rows)
         self.calls, self.layers = Calls(self.rows), list[int]()
         self._integers: dict[tuple[type, int], Any] = {}
@@ -121,14 +130,14 @@ class Builder:
         self.source_keys: dict[int, Array] = {}
         self.source_values: dict[int, Array] = {}
         self.source_last = np.zeros(room.sequences, np.int64)
-        self.looks_up = _only_tokens(token, embeddings)
+        self.looks_up = only_tokens(token, embeddings)
         if self.looks_up:
             factor = np.float32(embeddings.scale.factor if isinstance(embeddings.scale, Scaled) else 1.0)
             self._add(kernels.look_up, table(token).weight, factor, self.x)
             added = added_positions(stack.positions, d_model, room.capacity)
             if len(added):
                 self._add(kernels.add_position, added, self.x)
-        schemes = [stack.positions, *stack.other_positions]
+        schemes, of_all_layers = [stack.positions, *stack.other_positions], Counter(self._taken)
         self._turns = [turns(scheme, room.capacity) for scheme in schemes]
         for layer, kind in enumerate(stack.kind_of):
             self._layer, self._scheme = layer, schemes[stack.scheme_of[kind]]
@@ -138,6 +147,7 @@ class Builder:
             for step in layers[stack.unique[layer]].steps.values():
                 self._step(step)
             self.layers.append(len(self.calls))
+            self._taken = Counter(of_all_layers)  # layers work one after another, in the same buffers
         self._norm(stack.final_norm, self.x)
 
     def head(self, head: CausalLMHead, token: nn.Module) -> Array:
@@ -151,7 +161,7 @@ class Builder:
         logits = self._buffer(n)
         factor = np.float32(head.rescale.factor if isinstance(head.rescale, Scaled) else 1.0)
         cap = np.float32(head.cap.cap if isinstance(head.cap, SoftCap) else 0.0)
-        self._add(kernels.linear, weight, n, NO_BIAS, self._read_as(weight, x), False, logits)
+        self._product(Bound(weight, n), x, logits, more=False)
         if factor != 1 or len(bias) or cap:
             self._add(kernels.finish, factor, bias, cap, n, logits)
         return logits
@@ -168,7 +178,7 @@ class Builder:
         """Rows x as the product with a weight reads them: as they are, or brought to integers by a call."""
         kind = (type(weight), x.shape[1])
         if kind not in self._integers:
-            self._integers[kind] = activations(weight, self.room.rows)
+            self._integers[kind] = (words if self.room.many else activations)(weight, self.room.rows)
         to = self._integers[kind]
         if to is None:
             return x
@@ -176,7 +186,20 @@ class Builder:
         return to
 
     def _buffer(self, width: int) -> Array:
-        return np.zeros((self.room.rows, width + kernels.PAD), np.float32)
+        own, which = self._pool[width], self._taken[width]
+        self._taken[width] += 1
+        if which == len(own):
+            own.append(np.zeros((self.room.rows, width + kernels.PAD), np.float32))
+        return own[which]
+
+    def _product(self, linear: Bound, x: Array, out: Array, *, more: bool) -> None:
+        """out ← x·Wᵀ + b, or out + that."""
+        weight, width, bias = linear
+        own = self._read_as(weight, x)
+        if self.room.many:
+            self._add(kernels.linear_many, weight, width, bias, own, more, room_for(weight), out)
+        else:
+            self._add(kernels.linear, weight, width, bias, own, more, out)
 
     def _add(self, kernel: Kernel, *arguments: Any) -> None:
         self.calls.add(kernel, *arguments)
@@ -215,15 +238,15 @@ class Builder:
         elif type(body) is CrossAttention:
             self._cross(body, x, out, more=more)
         elif type(body) is MlpModule:
-            width, kind = body.up.out_features, _activation(body.act)
+            width, kind = body.up.out_features, activation_of(body.act)
             inner = self._buffer(width)
             self._linear(body.up, x, inner, more=False)
             self._add(kernels.activated, kind, width, inner)
             self._linear(body.down, inner, out, more=more)
         elif type(body) is GluModule:
-            gate, up, kind = bound(body.gate), bound(body.up), _activation(body.act)
+            gate, up, kind = bound(body.gate), bound(body.up), activation_of(body.act)
             inner, linear_part = self._buffer(up.width), self._buffer(up.width)
-            if type(gate.weight) is type(up.weight):
+            if type(gate.weight) is type(up.weight) and not self.room.many:
                 weights = (gate.weight, gate.bias, up.weight, up.bias)
                 self._add(kernels.gated, *weights, up.width, kind, self._read_as(up.weight, x), linear_part, inner)
             else:
@@ -239,19 +262,22 @@ class Builder:
             raise refused("keys that stand for blocks")
         parts = [bound(linear) for linear in (body.query, body.key, body.value)]
         query, key, value = outs = [self._buffer(part.width) for part in parts]
-        if len({type(part.weight) for part in parts}) == 1:
+        if len({type(part.weight) for part in parts}) == 1 and not self.room.many:
             bound_to = ((*part, out) for part, out in zip(parts, outs, strict=True))
             self._add(kernels.project, *bound_to, self._read_as(parts[0].weight, x))
         else:
-            for (weight, width, bias), result in zip(parts, outs, strict=True):
-                self._add(kernels.linear, weight, width, bias, self._read_as(weight, x), False, result)
+            for part, result in zip(parts, outs, strict=True):
+                self._product(part, x, result, more=False)
         for linear, result in ((body.query, query), (body.key, key), (body.value, value)):
             self._clip(linear, result)
         self._head_norm(body.query_norm, query, body.head_dim)
         self._head_norm(body.key_norm, key, body.head_dim)
         memory = self.room.memory
         shape = (memory.size, body.kv_heads, memory.block, body.head_dim)
-        keys, values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        if self._held is None:
+            keys, values = _to_read_behind(shape), _to_read_behind(shape)
+        else:
+            keys, values = self._held.keys[len(self.keys)], self._held.values[len(self.keys)]
         self.keys.append(keys)
         self.values.append(values)
         self._add(kernels.place, *self._turn, body.query.out_features, query, key, value, keys, values, memory.numbers)
@@ -273,22 +299,30 @@ class Builder:
     def _attend(self, body: Attention, query: Array, keys: Array, values: Array, bias: Array) -> Array:
         """Attention over keys up to each row's position: [R, H·E]."""
         memory = self.room.memory
-        scores, mixed = self._room_to_attend(body, query, memory.span)
         scale, cap = _scale_and_cap(body)
-        self._add(kernels.attend, query, keys, values, memory.numbers, self._window, scale, cap, bias, scores, mixed)
+        arguments = query, keys, values, memory.numbers, self._window, scale, cap, bias
+        if self.room.many:
+            self._check_kernel(body)
+            mixed = self._buffer(query.shape[1] - kernels.PAD)
+            self._add(kernels.attend_many, *arguments, body.heads, mixed)
+        else:
+            scores, mixed = self._room_to_attend(body, query, memory.span)
+            self._add(kernels.attend, *arguments, scores, mixed)
         return mixed
 
     def _room_to_attend(self, body: Attention, query: Array, most: int) -> tuple[Array, Array]:
-        if not isinstance(body.kernel, Exact):
-            raise refused(f"the kernel {type(body.kernel).__name__}")
+        self._check_kernel(body)
         shape = (self.room.rows, body.heads, most)
         if shape not in self._scores:  # layers work one after another
             self._scores[shape] = np.zeros(shape, np.float32)
         return self._scores[shape], self._buffer(query.shape[1] - kernels.PAD)
 
+    def _check_kernel(self, body: Attention) -> None:
+        if not isinstance(body.kernel, Exact):
+            raise refused(f"the kernel {type(body.kernel).__name__}")
+
     def _linear(self, linear: nn.Linear, x: Array, out: Array, *, more: bool) -> None:
-        weight, width, bias = bound(linear)
-        self._add(kernels.linear, weight, width, bias, self._read_as(weight, x), more, out)
+        self._product(bound(linear), x, out, more=more)
         self._clip(linear, out)
 
     def _clip(self, linear: nn.Module, out: Array) -> None:
@@ -321,45 +355,11 @@ class Builder:
         return to
 
 
-def check_known(parts: Iterable[nn.Module]) -> None:
-    """Refuse what a program would pass over: modules that were put in place of others, and hooks.
-
-    Raises:
-        ConfigError: names the first.
-    """
-    for part in parts:
-        # of positions a program has the numbers that the module itself gives
-        skipped = {id(inner) for own in part.modules() if isinstance(own, Relation) for inner in own.modules()}
-        for name, module in part.named_modules():
-            if id(module) in skipped:
-                continue
-            if type(module) not in KNOWN:
-                raise refused(f"the {type(module).__name__} in {name or 'the end of the stack'}")
-            if module._forward_hooks or module._forward_pre_hooks:
-                raise refused(f"the hook of the {type(module).__name__} in {name or 'the end of the stack'}")
-
-
-def _activation(act: Callable[[Tensor], Tensor]) -> int:
-    name = next((name for name, known in ACTIVATIONS.items() if known is act), None)
-    if name is None:
-        raise refused(f"the activation {act}")
-    return KINDS.index(name)
+def _to_read_behind(shape: tuple[int, ...]) -> Array:
+    """Zeros with room behind them, see `kernels.BEHIND`."""
+    size = math.prod(shape)
+    return np.zeros(size + kernels.BEHIND * shape[-1] + kernels.PAD, np.float32)[:size].reshape(shape)
 
 
 def _scale_and_cap(body: Attention) -> tuple[Any, Any]:
     return np.float32(body.scale), np.float32(0.0 if body.soft_cap is None else body.soft_cap)
-
-
-def _only_tokens(token: nn.Module, embeddings: Embeddings) -> bool:
-    """Whether the way in is the tokens' vectors, with a factor and positions, and nothing else."""
-    if type(token) is QuantEmbedding:
-        known = token.format == Int8()
-    else:
-        known = type(token) is nn.Embedding
-    plain = [embeddings.widen, embeddings.norm, embeddings.project]
-    return (
-        known
-        and all(type(part) is nn.Identity for part in plain)
-        and type(embeddings.scale) in (nn.Identity, Scaled)
-        and type(embeddings.segment) is NoSegmentEmbedding
-    )

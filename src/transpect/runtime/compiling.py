@@ -75,6 +75,14 @@ class _RoomCache(_FunctionCache):  # type: ignore[misc]
         self._name = name
         self.enable()
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """See numba's. What an earlier version left may name types that there are no more: it is thrown away."""
+        try:
+            return super().load_overload(sig, target_context)
+        except AttributeError:
+            self.flush()
+            return None
+
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return (sig, codegen.magic_tuple(), (_text_of_room(), self._name, os.environ.get(CPU)))
 

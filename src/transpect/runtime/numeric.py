@@ -30,14 +30,22 @@ def widen(context: Any, number: Any) -> Any:
     return types.float32(number), shifted
 
 
-@intrinsic
-def _float_of(context: Any, bits: Any) -> Any:
-    """The float32 of these 32 bits."""
+def same_bits(wanted: Any) -> Any:
+    """A function that takes the bits of a number for one of another type."""
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], context.get_value_type(types.float32))
+    def reinterpret(context: Any, number: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], context.get_value_type(wanted))
 
-    return types.float32(types.int32), emit
+        return wanted(number), emit
+
+    return intrinsic(reinterpret)
+
+
+bits_of, float_of = same_bits(types.int32), same_bits(types.float32)
+TO_INTEGER = np.float32(1.5 * 2**23)
+"""Added to a small number, it leaves the nearest integer in the lowest bits: numba's own rounding gives 64
+bits, of which AVX2 makes no vectors."""
 
 
 @compiled
@@ -48,7 +56,7 @@ def exponential(x: Number) -> Number:
     remainder is below r⁸/8! ≈ 5e-9.
     """
     x = min(max(x, np.float32(-87.3)), np.float32(88.7))
-    n = math.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
+    n = np.int32(bits_of(np.float32(x * np.float32(1.4426950408889634) + TO_INTEGER))) - np.int32(bits_of(TO_INTEGER))
     r = x - np.float32(n) * np.float32(0.693359375)
     r -= np.float32(n) * np.float32(-2.12194440e-4)
     p = np.float32(1.0 / 5040)
@@ -59,7 +67,7 @@ def exponential(x: Number) -> Number:
     p = p * r + np.float32(0.5)
     p = p * r + np.float32(1.0)
     p = p * r + np.float32(1.0)
-    return p * _float_of(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
+    return p * float_of(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
 
 
 @compiled

@@ -6,6 +6,7 @@ Axes: B sequences, R rows, D model, K key-value heads, S capacity, E head, N blo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -22,9 +23,12 @@ from transpect.runtime.build import Builder, Room
 from transpect.runtime.machine import Calls, team
 from transpect.runtime.memory import MOST_ROWS, Layout, Memory
 
+Array = Any
 _LAYERS, _HEAD = -1, -2
 """A program without its head, and the head alone."""
 _PLAIN = Layout()
+MANY_ROWS = 1032
+"""Of a pass over longer prompts; a multiple of `products.ROWS` whatever it is."""
 
 
 class Program:
@@ -72,7 +76,16 @@ class Program:
         tower, model = self._tower, self._model
         self._built = Builder(tower.stack, tower.embeddings, model.token, model.config.d_model, room)
         self._logits = self._built.head(self._head, model.token)
-        self._tables: dict[int | None, Any] = {}
+        self._tables: dict[tuple[int | None, Calls], Any] = {}
+        self._reads_many: Builder | None = None
+
+    def _many(self) -> Builder:
+        """The same layers for passes of many rows, made when a long prompt is read first."""
+        if self._reads_many is None:
+            room, tower, model = replace(self._built.room, rows=MANY_ROWS, many=True), self._tower, self._model
+            width = model.config.d_model
+            self._reads_many = Builder(tower.stack, tower.embeddings, model.token, width, room, self._built)
+        return self._reads_many
 
     @property
     def size(self) -> int:
@@ -139,7 +152,9 @@ class Program:
         logits, hidden, first = [], [], self._memory.see(set(sequence))
         for start in range(0, len(tokens), MOST_ROWS):
             chosen = slice(start, start + MOST_ROWS)
-            count = self._pass(tokens[chosen], sequence[chosen], first, n_layers)
+            count = len(sequence[chosen])
+            self._take(self._built, tokens[chosen], sequence[chosen], first)
+            self._run(count, n_layers)
             logits.append(torch.from_numpy(self._logits[:count, : self._model.config.vocab_size].copy()))
             hidden.append(torch.from_numpy(self._built.x[:count, : self._model.config.d_model].copy()))
         return _joined(logits), _joined(hidden)
@@ -155,15 +170,13 @@ class Program:
             logits [P, V] of what follows each prompt, in their order, and what the head read, [P, D].
         """
         built, width = self._built, self._model.config.d_model
-        rows = [(own, token) for own, prompt in prompts.items() for token in prompt]
-        ends = {end - 1: n for n, end in enumerate(accumulate(map(len, prompts.values())))}
         last, first = np.empty((len(prompts), width), np.float32), self._memory.see(prompts)
-        for start in range(0, len(rows), MOST_ROWS):
-            chosen = rows[start : start + MOST_ROWS]
-            self._pass(torch.tensor([token for _, token in chosen]), [own for own, _ in chosen], first, _LAYERS)
-            for row in range(len(chosen)):
-                if start + row in ends:
-                    last[ends[start + row]] = built.x[row, :width]
+        # decided for each prompt by itself, as the two ways round differently
+        long = [len(prompt) > MOST_ROWS for prompt in prompts.values()]
+        for which in set(long):
+            places = [place for place, own in enumerate(long) if own == which]
+            chosen = {own: prompts[own] for own, is_long in zip(prompts, long, strict=True) if is_long == which}
+            last[places] = self._last_of(self._many() if which else built, chosen, first)
         logits, hidden = [], []
         for start in range(0, len(prompts), MOST_ROWS):
             some = last[start : start + MOST_ROWS]
@@ -220,7 +233,7 @@ class Program:
             count = len(tokens[chosen])
             rows.position[:count] = position[chosen]
             heads = [row - start for row in wanted[done:] if row < start + count]
-            self._write(ids[chosen], sequence[chosen])
+            self._write(self._built, ids[chosen], sequence[chosen])
             if len(heads) == count or n_layers is not None:
                 self._run(count, n_layers)
             else:
@@ -234,6 +247,21 @@ class Program:
             hidden[following] = torch.from_numpy(built.x[own, :width])
             done += len(heads)
         return logits, hidden
+
+    def _last_of(self, reader: Builder, prompts: Mapping[int, Sequence[int]], first: Mapping[int, int]) -> Array:
+        """Read prompts by the passes of a builder; the residual stream at the last token of each, [P, D]."""
+        rows = [(own, token) for own, prompt in prompts.items() for token in prompt]
+        ends = {end - 1: n for n, end in enumerate(accumulate(map(len, prompts.values())))}
+        width, most = self._model.config.d_model, reader.room.rows
+        last = np.empty((len(prompts), width), np.float32)
+        for start in range(0, len(rows), most):
+            chosen = rows[start : start + most]
+            self._take(reader, torch.tensor([token for _, token in chosen]), [own for own, _ in chosen], first)
+            self._run(len(chosen), _LAYERS, reader)
+            for row in range(len(chosen)):
+                if start + row in ends:
+                    last[ends[start + row]] = reader.x[row, :width]
+        return last
 
     def forget(self, counts: Sequence[int]) -> None:
         """Forget the last tokens of each sequence, so many."""
@@ -259,20 +287,19 @@ class Program:
             built.source_values[layer][: len(before.source_last)] = before.source_values[layer]
         built.source_last[: len(before.source_last)] = before.source_last
 
-    def _pass(self, tokens: Tensor, sequence: Sequence[int], first: Mapping[int, int], n_layers: int | None) -> int:
-        rows, memory, count = self._built.rows, self._memory, len(sequence)
+    def _take(self, built: Builder, tokens: Tensor, sequence: Sequence[int], first: Mapping[int, int]) -> None:
+        """Make room for the next tokens of sequences, and tell the calls of a builder of them."""
+        rows, memory = built.rows, self._memory
         places = {own: memory.tables[own].length for own in sequence}
         self.copy(memory.extend(sequence))
         for row, own in enumerate(sequence):
             rows.position[row], rows.first[row] = places[own], first[own]
             places[own] += 1
-        self._write(tokens, sequence)
-        self._run(count, n_layers)
-        return count
+        self._write(built, tokens, sequence)
 
-    def _write(self, tokens: Tensor, sequence: Sequence[int]) -> None:
-        """Tell the calls of their rows, whose positions are told."""
-        built, rows, count = self._built, self._built.rows, len(sequence)
+    def _write(self, built: Builder, tokens: Tensor, sequence: Sequence[int]) -> None:
+        """Tell the calls of a builder of their rows, whose positions are told."""
+        rows, count = built.rows, len(sequence)
         rows.token[:count] = tokens.numpy()
         rows.sequence[:count], rows.source[:count] = sequence, self._sources[list(sequence)]
         assert rows.position[:count].max(initial=0) < self._capacity, "a sequence fits its room"
@@ -281,15 +308,15 @@ class Program:
             x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
             built.x[:count, : self._model.config.d_model] = x[:, 0].float().numpy()
 
-    def _run(self, count: int, what: int | None) -> None:
-        """All calls, the head after the first layers alone, or one of both parts."""
-        calls, layers = self._built.calls, self._built.layers
-        if what not in self._tables:
+    def _run(self, count: int, what: int | None, built: Builder | None = None) -> None:
+        """All calls, the head after the first layers alone, or one of both parts; of another builder the layers."""
+        calls, layers = (built or self._built).calls, (built or self._built).layers
+        if (what, calls) not in self._tables:
             leave = len(layers) if what is None or what == _LAYERS else max(what, 0)
             first, head = slice(layers[leave - 1] if leave else 0), slice(layers[-1], None)
-            self._tables[what] = calls.table(first, *([] if what == _LAYERS else [head]))
+            self._tables[what, calls] = calls.table(first, *([] if what == _LAYERS else [head]))
         calls.rows[0] = count
-        team(self._threads).run(self._tables[what], calls.rows)
+        team(self._threads).run(self._tables[what, calls], calls.rows)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

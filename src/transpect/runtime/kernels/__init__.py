@@ -11,18 +11,22 @@ cache.
 
 from transpect.runtime.kernels.attention import attend, attend_source, place
 from transpect.runtime.kernels.linear import finish, gated, linear, project
+from transpect.runtime.kernels.many import linear_many
+from transpect.runtime.kernels.many_attention import BEHIND, attend_many
 from transpect.runtime.kernels.norms import layer_norm, rms_norm
 from transpect.runtime.kernels.rows import activated, add, add_position, clamp, gate, look_up, to_integers
 
-PAD = 16
-"""How much wider buffers of rows are."""
+PAD = 32
+"""How much wider buffers of rows are: what is computed by vectors of columns may end behind the last one."""
 
 __all__ = [
+    "BEHIND",
     "PAD",
     "activated",
     "add",
     "add_position",
     "attend",
+    "attend_many",
     "attend_source",
     "clamp",
     "finish",
@@ -30,6 +34,7 @@ __all__ = [
     "gated",
     "layer_norm",
     "linear",
+    "linear_many",
     "look_up",
     "place",
     "project",

@@ -14,10 +14,13 @@ from transpect.runtime.products.formats import (
     Int4Shifted,
     Int8Groups,
     Int8Rows,
+    WordBlocks,
     Words,
 )
 from transpect.runtime.products.pairs import activations, pair, restore, width_of
+from transpect.runtime.products.panels import multiply, room_for, words
 from transpect.runtime.products.quantising import quantise
+from transpect.runtime.products.tiles import ROWS
 
 __all__ = [
     "Q4_0",
@@ -25,17 +28,22 @@ __all__ = [
     "Q4_K",
     "Q6_K",
     "Q8_0",
+    "ROWS",
     "Blocks",
     "Digits",
     "Int4Groups",
     "Int4Shifted",
     "Int8Groups",
     "Int8Rows",
+    "WordBlocks",
     "Words",
     "activations",
+    "multiply",
     "name",
     "pair",
     "quantise",
     "restore",
+    "room_for",
     "width_of",
+    "words",
 ]

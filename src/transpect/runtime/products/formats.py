@@ -107,6 +107,32 @@ class Blocks(NamedTuple):
         return cls(aligned((rows, room), np.int8), scale, total, int(apart), together)
 
 
+class WordBlocks(NamedTuple):
+    """The numbers of `Blocks`, 16 bits wide and in their order.
+
+    Attributes:
+        value: int16 [R, W].
+        scale: float32 [R, W/32].
+        total: the same, scale times the sum of the block.
+    """
+
+    value: Array
+    scale: Array
+    total: Array
+
+    @classmethod
+    def of(cls, rows: int, width: int) -> WordBlocks:
+        """Room for rows.
+
+        Raises:
+            ConfigError: a width that is not whole blocks.
+        """
+        check_blocks(width, BLOCK)
+        room = padded(width)
+        scale, total = (aligned((rows, room // BLOCK), np.float32) for _ in range(2))
+        return cls(aligned((rows, room), np.int16), scale, total)
+
+
 class Int8Groups(NamedTuple):
     """w = scale · weight.
 

@@ -20,18 +20,18 @@ _overload: Any = _untyped_overload
 ARRAYS = 3
 """How many arrays a format of weights or of activations has at most."""
 ARGUMENTS = 3 * ARRAYS + 4
-"""Of the functions that `kernel_of` makes."""
+"""Of the functions that `kernel_of` makes for `pair`."""
 Emit = Callable[[Any, Line, int, Sequence[Any]], None]
 
 
-def kernel_of(name: str, emit: Emit, line: Line, rows: int) -> Any:
-    """A function of a tuple of `ARGUMENTS` integers that returns nothing; ``emit`` says what it does.
+def kernel_of(name: str, emit: Emit, line: Line, rows: int, count: int = ARGUMENTS) -> Any:
+    """A function of a tuple of ``count`` integers that returns nothing; ``emit`` says what it does.
 
-    The integers are the addresses of two rows of weights in each of the format's arrays, those of the first row of
-    activations, how many bytes there are from one of these to the next, how long rows are, and where the results of
-    both rows of weights go. In a module it is there once, by its name, however often it is called.
+    For `pair` the integers are the addresses of two rows of weights in each of the format's arrays, those of the first
+    row of activations, how many bytes there are from one of these to the next, how long rows are, and where the results
+    of both rows of weights go. In a module it is there once, by its name, however often it is called.
     """
-    of = ir.FunctionType(ir.VoidType(), [I64] * ARGUMENTS)
+    of = ir.FunctionType(ir.VoidType(), [I64] * count)
     name = f"transpect.{name}.{line.name}.{rows}"
 
     def written(module: Any) -> Any:
@@ -50,7 +50,7 @@ def kernel_of(name: str, emit: Emit, line: Line, rows: int) -> Any:
             builder.call(written(builder.module), _cgutils.unpack_tuple(builder, args[0]))
             return context.get_dummy_value()
 
-        return types.void(_UniTuple(types.int64, ARGUMENTS)), body
+        return types.void(_UniTuple(types.int64, count)), body
 
     return intrinsic(kernel)
 

@@ -105,7 +105,8 @@ def _int4_shifted(w: Any, i: int, d: int) -> Number:
 
 
 @compiled
-def _half(row: Array, at: int) -> Number:
+def half(row: Array, at: int) -> Number:
+    """The float16 in two bytes of a row."""
     return float_of_half(np.uint16(row[at]) | (np.uint16(row[at + 1]) << np.uint16(8)))
 
 
@@ -117,17 +118,17 @@ def _nibble(row: Array, at: int, n: int) -> Number:
 
 def _q8_0(w: Any, i: int, d: int) -> Number:
     row, at = w.packed[i], 34 * (d // BLOCK)
-    return _half(row, at) * np.float32(np.int8(row[at + 2 + d % BLOCK]))
+    return half(row, at) * np.float32(np.int8(row[at + 2 + d % BLOCK]))
 
 
 def _q4_0(w: Any, i: int, d: int) -> Number:
     row, at = w.packed[i], 18 * (d // BLOCK)
-    return _half(row, at) * (_nibble(row, at + 2, d % BLOCK) - np.float32(8.0))
+    return half(row, at) * (_nibble(row, at + 2, d % BLOCK) - np.float32(8.0))
 
 
 def _q4_1(w: Any, i: int, d: int) -> Number:
     row, at = w.packed[i], 20 * (d // BLOCK)
-    return _half(row, at) * _nibble(row, at + 4, d % BLOCK) + _half(row, at + 2)
+    return half(row, at) * _nibble(row, at + 4, d % BLOCK) + half(row, at + 2)
 
 
 def _q4_k(w: Any, i: int, d: int) -> Number:
@@ -139,15 +140,15 @@ def _q4_k(w: Any, i: int, d: int) -> Number:
         scale = (six[block + 4] & 15) | ((six[block - 4] >> 6) << 4)
         least = (six[block + 4] >> 4) | ((six[block] >> 6) << 4)
     q = (row[at + 16 + BLOCK * (block // 2) + d % BLOCK] >> (4 * (block % 2))) & 15
-    return _half(row, at) * np.float32(scale) * np.float32(q) - _half(row, at + 2) * np.float32(least)
+    return half(row, at) * np.float32(scale) * np.float32(q) - half(row, at + 2) * np.float32(least)
 
 
 def _q6_k(w: Any, i: int, d: int) -> Number:
-    row, at, half, block = w.packed[i], 210 * (d // 256), d % 256 // 128, d % 128 // BLOCK
-    four = (row[at + 64 * half + BLOCK * (block % 2) + d % BLOCK] >> (4 * (block // 2))) & 15
-    two = (row[at + 128 + BLOCK * half + d % BLOCK] >> (2 * block)) & 3
+    row, at, part, block = w.packed[i], 210 * (d // 256), d % 256 // 128, d % 128 // BLOCK
+    four = (row[at + 64 * part + BLOCK * (block % 2) + d % BLOCK] >> (4 * (block // 2))) & 15
+    two = (row[at + 128 + BLOCK * part + d % BLOCK] >> (2 * block)) & 3
     scale = np.float32(np.int8(row[at + 192 + d % 256 // 16]))
-    return _half(row, at + 208) * scale * (np.float32(four | (two << 4)) - np.float32(32.0))
+    return half(row, at + 208) * scale * (np.float32(four | (two << 4)) - np.float32(32.0))
 
 
 _NUMBERS: dict[type | None, Any] = {

@@ -8,32 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from transpect.runtime.compiling import compiled, intrinsic
-from transpect.runtime.numeric import Number
-from transpect.runtime.products.formats import BLOCK, LINE, Blocks, Digits, Words
+from transpect.runtime.compiling import compiled
+from transpect.runtime.numeric import TO_INTEGER, Number, bits_of, float_of
+from transpect.runtime.products.formats import BLOCK, LINE, Blocks, Digits, WordBlocks, Words
 from transpect.runtime.products.kernel import chosen_by_types, class_of
 
 Array = Any
-_ROUND = np.float32(1.5 * 2**23)
-"""Added to a small number, it leaves the nearest integer in the lowest bits."""
 HALF = BLOCK // 2
 _LEAST = np.float32(2.0**-100)
 """A row whose numbers are all smaller is zeros: the reciprocal of its scale would be infinite."""
-
-
-def _same_bits(wanted: Any) -> Any:
-    def reinterpret(context: Any, number: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.bitcast(args[0], context.get_value_type(wanted))
-
-        return wanted(number), emit
-
-    return intrinsic(reinterpret)
-
-
-_bits, _float = _same_bits(types.int32), _same_bits(types.float32)
 
 
 @compiled
@@ -41,8 +25,8 @@ def _largest(x: Array) -> Number:
     """max |x|, NaN if there is one: as integers their bits are larger than those of infinity."""
     most = np.int32(0)
     for d in range(len(x)):
-        most = max(most, np.int32(_bits(x[d]) & np.int32(0x7FFFFFFF)))
-    return _float(most)
+        most = max(most, np.int32(bits_of(x[d]) & np.int32(0x7FFFFFFF)))
+    return float_of(most)
 
 
 @compiled
@@ -59,7 +43,7 @@ def _to_digits(x: Array, width: int, first: int, last: int, to: Any) -> None:
         own, high, low = x[r, :width], to.high[r], to.low[r]
         to.scale[r], factor = _to_16_bits(_largest(own))
         for d in range(width):
-            number = np.uint32(_bits(np.float32(own[d] * factor + _ROUND))) + np.uint32(32768)
+            number = np.uint32(bits_of(np.float32(own[d] * factor + TO_INTEGER))) + np.uint32(32768)
             high[d] = np.uint8(number >> np.uint32(8))
             low[d] = np.uint8(number)
         high[width:end] = 0
@@ -72,7 +56,7 @@ def _to_words(x: Array, width: int, first: int, last: int, to: Any) -> None:
         own, value = x[r, :width], to.value[r]
         to.scale[r], factor = _to_16_bits(_largest(own))
         for d in range(width):
-            value[d] = np.int16(_bits(np.float32(own[d] * factor + _ROUND)))
+            value[d] = np.int16(bits_of(np.float32(own[d] * factor + TO_INTEGER)))
         value[width:end] = 0
 
 
@@ -94,10 +78,26 @@ def _to_blocks(x: Array, width: int, first: int, last: int, to: Any) -> None:
             stride, other = (2, 1) if to.apart else (1, HALF)
             low, high = to.value[r, place : place + HALF], to.value[r, place + gap : place + gap + HALF]
             for n in range(HALF):
-                a = np.int8(_bits(np.float32(own[stride * n] * factor + _ROUND)))
-                b = np.int8(_bits(np.float32(own[stride * n + other] * factor + _ROUND)))
+                a = np.int8(bits_of(np.float32(own[stride * n] * factor + TO_INTEGER)))
+                b = np.int8(bits_of(np.float32(own[stride * n + other] * factor + TO_INTEGER)))
                 low[n], high[n] = a, b
                 total += np.int32(a) + np.int32(b)
+            to.scale[r, block], to.total[r, block] = scale, scale * np.float32(total)
+
+
+def _to_word_blocks(x: Array, width: int, first: int, last: int, to: Any) -> None:
+    for r in range(first, last):
+        for block in range(width // BLOCK):
+            own, value = x[r, BLOCK * block : BLOCK * (block + 1)], to.value[r, BLOCK * block : BLOCK * (block + 1)]
+            most = _largest(own)
+            empty = most < _LEAST
+            scale = np.float32(0.0) if empty else np.float32(most / np.float32(127.0))
+            factor = np.float32(0.0) if empty else np.float32(127.0) / most
+            total = np.int32(0)
+            for n in range(BLOCK):
+                number = np.int16(bits_of(np.float32(own[n] * factor + TO_INTEGER)))
+                value[n] = number
+                total += np.int32(number)
             to.scale[r, block], to.total[r, block] = scale, scale * np.float32(total)
 
 
@@ -109,5 +109,10 @@ def quantise(x: Array, width: int, first: int, last: int, to: Any) -> None:
     raise AssertionError("for compiled code")
 
 
-_KINDS: dict[type | None, Any] = {Digits: _to_digits, Words: _to_words, Blocks: _to_blocks}
+_KINDS: dict[type | None, Any] = {
+    Digits: _to_digits,
+    Blocks: _to_blocks,
+    Words: _to_words,
+    WordBlocks: _to_word_blocks,
+}
 chosen_by_types(quantise, lambda x, width, first, last, to: _KINDS.get(class_of(to)))
