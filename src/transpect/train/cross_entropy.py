@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from transpect.core.heads import SoftCap, TokenHead
 from transpect.core.kernels.autocast import as_it_is, lowered
 from transpect.core.model import Transformer
+from transpect.train.products import product_into, product_onto
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class _Summed(torch.autograd.Function):
                 some = slice(start, start + size)
                 count = len(labels[some])
                 x, by = logits[:count], slope[:count]
-                _into(x, rows[some], matrix.T)
+                product_into(x, rows[some], matrix.T)
                 if bias is not None:
                     x += bias
                 if cap is not None:
@@ -110,9 +111,9 @@ class _Summed(torch.autograd.Function):
                     of_bias += by.sum(0)
                 low = by.to(rows.dtype)
                 if of_features is not None:
-                    _into(of_features[some], low, matrix)
+                    product_into(of_features[some], low, matrix)
                 if of_weight is not None:
-                    _onto(of_weight, low.T, rows[some])
+                    product_onto(of_weight, low.T, rows[some])
         ctx.save_for_backward(*grads)
         return total
 
@@ -134,19 +135,3 @@ def _loss(logits: Tensor, labels: Tensor, smoothing: float, *, slope: Tensor) ->
         loss -= smoothing * logits.mean(-1).sum()
         slope -= smoothing / logits.shape[-1]
     return loss
-
-
-def _into(out: Tensor, a: Tensor, b: Tensor) -> None:
-    """out ← a · b."""
-    if out.dtype == a.dtype:
-        torch.mm(a, b, out=out)
-    else:
-        out.copy_(a @ b)
-
-
-def _onto(out: Tensor, a: Tensor, b: Tensor) -> None:
-    """out ← out + a · b."""
-    if out.dtype == a.dtype:
-        out.addmm_(a, b)
-    else:
-        out += a @ b

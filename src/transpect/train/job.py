@@ -20,6 +20,7 @@ from transpect.text.train import resolve_kind
 from transpect.train.loss import check_head
 from transpect.train.memories import Memories
 from transpect.train.recipe import Recipe, TokenizerSpec
+from transpect.train.recompute import recompute_activations
 
 ENDLESS_TEXTS = 5_000
 """How many texts of an endless source a tokenizer is trained on where the recipe says nothing."""
@@ -76,7 +77,7 @@ def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
     full = recipe.resolve(tokenizer)
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)
-    model = Transformer(objective.adapt(config), seed=spec.seed).to(device)
+    model = recompute_activations(Transformer(objective.adapt(config), seed=spec.seed).to(device))
     check_head(model)
     assert spec.eval_batch_size is not None
 

@@ -161,14 +161,14 @@ def load_optimizer_tensors(
 
 
 def _lay_out(weights: Iterable[nn.Parameter]) -> None:
-    """Lay each weight out row by row, in place.
+    """Lay each weight out row by row, in memory of its own, and let go of the file that it may be mapped from.
 
     torch's fused AdamW on a CPU goes through weight, gradient and moments by memory, whatever their strides. A matrix
     that is a part of a larger one, as queries are of GPT-2's stored QKV, would take up the wrong gradients, and write
     into its neighbours.
     """
     for weight in weights:
-        weight.data = weight.data.contiguous()
+        weight.data = weight.data.clone(memory_format=torch.contiguous_format)
 
 
 def _not_negative(name: str, value: float) -> None:

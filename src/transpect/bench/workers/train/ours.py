@@ -23,10 +23,11 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
     from transpect.interop import load_model
     from transpect.train.optimizers import AdamW
     from transpect.train.precision import Precision
+    from transpect.train.recompute import recompute_activations
     from transpect.train.updates import update
 
     set_threads(options["threads"])
-    model = load_model(options["directory"]).train()
+    model = recompute_activations(load_model(options["directory"]).train())
     optimizer = AdamW(weight_decay=options["decay"]).build(model)
     precision: Precision = "fp32" if options["dtype"] == "float32" else "bf16"
     batches = [

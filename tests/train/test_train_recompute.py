@@ -1,0 +1,112 @@
+"""A model that computes activations again has the outputs and gradients of one that keeps them, and keeps less."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from transpect.core import Glu, Mlp, ModelConfig, Moe, Tags, Transformer, override, preset
+from transpect.core.feedforward import ACTIVATIONS
+from transpect.core.norms import BranchEnd, Enter, Post, Pre, Sandwich
+from transpect.train import recompute
+from transpect.train.pointwise import ByAutograd, Pointwise, TanhGelu
+from transpect.train.recompute import recompute_activations
+
+V, B, T, D = 13, 3, 7, 16
+SMALL = [("vocab_size", V), ("d_model", D), ("n_layers", 2), ("n_heads", 2), ("context_length", 16)]
+STILL = [("dropout", 0.0), ("attention.dropout", 0.0), ("embedding.dropout", 0.0)]
+FEEDFORWARDS = [
+    *(Mlp(20, act=act) for act in ACTIVATIONS),
+    Mlp(20, bias=False),
+    Mlp(20, dropout=0.3),
+    *(Glu(20, act=act) for act in ("silu", "gelu_tanh")),
+    Glu(20, bias=True),
+    Moe(3, ffn=Glu(20)),
+]
+
+
+def config_of(name: str = "gpt2", **changes: Any) -> ModelConfig:
+    return override(preset(name), [*SMALL, *STILL]).map_stacks(**changes)
+
+
+def passed(model: Transformer, *, autocast: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits, and the gradient of a loss by every weight."""
+    ids = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(1))
+    options: dict[str, Any] = {"tags": Tags.padded(torch.arange(T) < torch.tensor([T, 3, 5])[:, None])}
+    torch.manual_seed(2)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        if model.config.kind == "encoder-decoder":
+            options["source"] = model.encode(ids.flip(1))
+        logits = model(ids, **options)
+    model.zero_grad()
+    functional.cross_entropy(
+        logits.flatten(0, 1).float() if autocast else logits.flatten(0, 1), ids.flatten()
+    ).backward()
+    return logits.detach(), {n: w.grad for n, w in model.named_parameters() if w.grad is not None}
+
+
+def assert_same(config: ModelConfig, tolerance: float = 1e-12, *, autocast: bool = False) -> None:
+    kept, again = Transformer(config), recompute_activations(Transformer(config))
+    if not autocast:
+        kept, again = kept.double(), again.double()
+    assert [name for name, _ in kept.named_parameters()] == [name for name, _ in again.named_parameters()]
+    (logits, wanted), (found, slopes) = (passed(model, autocast=autocast) for model in (kept, again))
+    assert float((found - logits).norm()) <= tolerance * float(logits.norm())
+    assert slopes.keys() == wanted.keys()
+    for name, slope in slopes.items():
+        assert float((slope - wanted[name]).norm()) <= tolerance * float(wanted[name].norm()) + tolerance, name
+
+
+@pytest.mark.parametrize("at_once", [20, 100, 2**20])
+@pytest.mark.parametrize("ffn", FEEDFORWARDS, ids=str)
+def test_every_feed_forward(ffn: Any, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recompute, "AT_ONCE", at_once)
+    assert_same(config_of(ffn=ffn))
+
+
+@pytest.mark.parametrize("placement", [Pre(), Post(), Sandwich(), BranchEnd(), Enter()], ids=lambda p: p.kind)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "transformer-base", "bert-base"])
+def test_every_placement_of_norms(name: str, placement: Any) -> None:
+    assert_same(config_of(name, placement=placement))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_autocast_rounds_no_more_than_it_does(name: str) -> None:
+    assert_same(config_of(name), 0.01, autocast=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_gelu_of_a_gate_is_torchs(dtype: torch.dtype) -> None:
+    tolerance = {torch.float64: 1e-14, torch.float32: 1e-5, torch.bfloat16: 0.02}[dtype]
+    u = torch.cat([torch.linspace(-30, 30, 1001), torch.linspace(-4, 4, 1001)]).to(dtype)
+    by = torch.randn(u.shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    ways: list[Pointwise] = [TanhGelu(), ByAutograd(ACTIVATIONS["gelu_tanh"])]
+    outs = [torch.empty_like(u) for _ in ways]
+    pulled = [way.pull([u], by, [out]) for way, out in zip(ways, outs, strict=True)]
+    assert torch.equal(pulled[0], ways[0].value([u]))
+    for found, expected in (pulled, outs):
+        assert found.dtype == dtype
+        assert torch.allclose(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
+
+
+def test_a_layer_of_gpt_keeps_ten_vectors_instead_of_sixteen() -> None:
+    """The input of each norm, queries, keys, values, what attention gives, and what the activation is of."""
+    deep, flat = (config_of(ffn=Mlp(4 * D), n_layers=n) for n in (3, 1))
+    for prepare, vectors in ((lambda model: model, 16), (recompute_activations, 10)):
+        change: Callable[[Transformer], Transformer] = prepare
+        kept = [graph_of(change(Transformer(config))) for config in (deep, flat)]
+        assert (kept[0] - kept[1]) / 2 / (B * T * D) == pytest.approx(vectors, abs=0.5)
+
+
+def graph_of(model: Transformer) -> int:
+    """Bytes that tensors alive after a forward pass take more than before, in float32 numbers."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        hidden = model.hidden(torch.zeros(B, T, dtype=torch.int64))
+    kept = sum(event.self_cpu_memory_usage for event in record.key_averages())
+    del hidden
+    return kept // 4
