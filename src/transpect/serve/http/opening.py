@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from transpect.base.checks import within
 from transpect.base.errors import ConfigError
@@ -79,7 +80,7 @@ def keys_of(config: ServerConfig, environ: Mapping[str, str]) -> Keys:
     return Keys([*of_file, *from_environment(environ)])
 
 
-def reloading(service: Service, read: Callable[[], ServerConfig]) -> Callable[[], asyncio.Future[None]]:
+def reloading(service: Service, read: Callable[[], ServerConfig]) -> Callable[[], Coroutine[Any, Any, None]]:
     """What brings a running server up to a configuration that has changed.
 
     Models that are new, whose settings or whose files have changed, are opened beside the old ones, which go on until
@@ -118,4 +119,4 @@ def reloading(service: Service, read: Callable[[], ServerConfig]) -> Callable[[]
             await asyncio.to_thread(own.engine.drain, service.limits.request_seconds)
             await asyncio.to_thread(own.engine.stop)
 
-    return lambda: asyncio.ensure_future(reload())
+    return reload

@@ -134,7 +134,8 @@ class Offer:
                         "additionalProperties": False,
                     }
                 )
-        return calls[0] if len(calls) == 1 else {"anyOf": calls}
+        held = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        return {**held, "x-guidance": {"whitespace_pattern": "[ ]?"}}  # a call is for a program to read
 
     def held_from(self, text: str) -> int:
         """From where on a text that is still growing may be a call, and must not be given out as text."""
