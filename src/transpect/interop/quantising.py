@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
 from transpect.core import Transformer
-from transpect.core.heads import Projection
 from transpect.interop.layouts import Layout, by_rows
 from transpect.interop.tensors import Link
 from transpect.interop.weights import Weights
-from transpect.quant import Format, Int8, Plan, QuantEmbedding, format_named
+from transpect.quant import Format, Int8, Plan, QuantEmbedding, plan_named
 from transpect.quant.formats import Stored
 from transpect.quant.rounding import rounded
 from transpect.quant.swap import TABLE, Target, swap, targets
@@ -101,7 +100,7 @@ def quantising(model: Transformer, how: str | Format | Plan | None, weights: Wei
     """How a blank model's weights are stored once they are read.
 
     Args:
-        how: a format for linear layers; the name of one, with which the token table and the head are in 8 bits; a
+        how: a format for linear layers; the name of one or of a mixture, see `plan_named`; a
             plan; `KEEP`; `FULL`; or None, which is `KEEP` for a compressed checkpoint and `FULL` for others.
         weights: of the checkpoint.
 
@@ -113,20 +112,10 @@ def quantising(model: Transformer, how: str | Format | Plan | None, weights: Wei
     if how is None:
         return Quantising(model, None)
     if isinstance(how, str):
-        plan = None if how == KEEP else Plan(format_named(how), _in_eight_bits(model))
+        plan = None if how == KEEP else plan_named(how, model)
     else:
         plan = how if isinstance(how, Plan) else Plan(how)
     return Quantising(model, plan)
-
-
-def _in_eight_bits(model: Transformer) -> dict[str, Format | None]:
-    """The token table, and a head's own table: what is nearest to the words, and much of a small model."""
-    own = [
-        f"head.{name}"
-        for name, each in model.head.named_modules()
-        if isinstance(each, Projection) and each.weight is not None
-    ]
-    return {name: Int8() for name in (TABLE, *own)}
 
 
 def _every(model: Transformer) -> list[Target]:

@@ -10,7 +10,7 @@ from transpect.quant.calibration import calibrated_model
 from transpect.quant.formats import Format, GgufBlocks, Int4, Int8
 from transpect.quant.gptq import Gptq
 from transpect.quant.linear import BlocksLinear, Int4Linear, Int8Linear, QuantEmbedding, QuantLinear, QuantProjection
-from transpect.quant.names import format_named
+from transpect.quant.names import format_named, plan_named
 from transpect.quant.swap import Plan, quantise_model
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "bits_per_weight",
     "calibrated_model",
     "format_named",
+    "plan_named",
     "quantise_model",
     "windows_of",
 ]

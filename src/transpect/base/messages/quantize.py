@@ -4,14 +4,16 @@ from transpect.base.messages.row import Row
 
 ROWS: dict[str, Row] = {
     "cli.quantize": {
-        "en": "Put a decoder's weights into few bits, and say what that changes on a text.\n\nThe linear layers take "
-        "--format; the head and the token table stay as they are unless --keep names them.",
-        "zh": "用更少的比特存放解码器的权重，并在文本上报告由此带来的变化。\n\n线性层采用 --format；输出头与词元表"
-        "保持原样，除非由 --keep 指定。",
+        "en": "Put a model's weights into few bits, say what that changes on a text, and save it.\n\nThe linear layers "
+        "take --format; the head and the token table are in 8 bits unless --keep names them.",
+        "zh": "用更少的比特存放模型的权重，报告由此在文本上带来的变化，并可保存结果。\n\n线性层采用 --format；"
+        "输出头与词元表用 8 位，除非由 --keep 另行指定。",
     },
     "cli.quantize.format": {
-        "en": "int8, int8-group, int4, int4-64, int4-zero, int4-zero-64, q8_0, q4_0, q4_1, q4_k, q6_k.",
-        "zh": "格式：int8、int8-group、int4、int4-64、int4-zero、int4-zero-64、q8_0、q4_0、q4_1、q4_k、q6_k。",
+        "en": "int8, int8-group, int4, int4-64, int4-zero, int4-zero-64, q8_0, q4_0, q4_1, q4_k, q6_k; int4-mixed and "
+        "int4-zero-mixed have values and the ends of feed-forwards in 8 bits.",
+        "zh": "格式：int8、int8-group、int4、int4-64、int4-zero、int4-zero-64、q8_0、q4_0、q4_1、q4_k、q6_k；"
+        "int4-mixed 与 int4-zero-mixed 将 value 与前馈末层放在 8 位。",
     },
     "cli.quantize.method": {
         "en": "round: each weight to the nearest value. On the text of --calibration: gptq: later columns make up "
@@ -42,9 +44,9 @@ ROWS: dict[str, Row] = {
         "zh": "每个窗口的词元数；上下文更短时取上下文长度。",
     },
     "cli.quantize.out": {
-        "en": "Where to save the model: a directory, which transformers, vLLM and the commands here open (laid out as "
+        "en": "Where to save the model: a directory, which transformers and the commands here open (laid out as "
         "by compressed-tensors, its token table in full), or a .gguf file, for q8_0, q4_0, q4_1, q4_k, q6_k and int4.",
-        "zh": "模型的保存位置：目录（compressed-tensors 布局，transformers、vLLM 与本工具均可打开，其中词元表不压缩），"
+        "zh": "模型的保存位置：目录（compressed-tensors 布局，transformers 与本工具均可打开，其中词元表不压缩），"
         "或 .gguf 文件（可存 q8_0、q4_0、q4_1、q4_k、q6_k 与 int4）。",
     },
     "cli.quantize.calibrating": {"en": "layers", "zh": "层"},

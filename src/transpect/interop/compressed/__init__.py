@@ -2,8 +2,8 @@
 
 A matrix ``name.weight`` [N, D] is stored as ``name.weight_packed`` (codes of b bits, 32/b to an int32),
 ``name.weight_scale`` [N, G], ``name.weight_shape`` and, where the zero has a code, ``name.weight_zero_point``; the
-entry ``quantization_config`` of config.json says b, the groups and which modules. vLLM, llm-compressor and
-`transformers` open such directories. Their library is not needed here.
+entry ``quantization_config`` of config.json says b, the groups and which modules. It is what
+llm-compressor writes, and `transformers` and vLLM read. Their library is not needed here.
 """
 
 from transpect.interop.compressed.scheme import Scheme, schemes_of
