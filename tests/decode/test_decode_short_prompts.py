@@ -9,6 +9,7 @@ from transpect.core import AttentionConfig, Glu, ModelConfig, StackConfig, Trans
 from transpect.decode import GenerationParams, Request, generate
 from transpect.decode.program_steps import SHORT, ProgramSteps
 from transpect.decode.stepper import Stepper
+from transpect.runtime import products
 
 
 def model() -> Transformer:
@@ -36,6 +37,21 @@ def test_logits_and_hidden_are_those_of_the_model(lengths: tuple[int, ...], ever
     token = torch.arange(len(lengths))
     for _ in range(3):
         assert torch.allclose(steps.advance(token), plain.advance(token), atol=1e-5)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_bfloat16_is_read_by_what_is_quick(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: quick)
+    prompt = [n % 37 for n in range(50)]
+    first = Stepper(model().to(torch.bfloat16), [prompt], horizons=[55])
+    exact = model()
+    exact.load_state_dict(first.model.state_dict())
+    steps = ProgramSteps(first, 55, 0)
+    logits = steps.prefill()
+    by_torch = first.cache.length > 0
+    assert by_torch == quick
+    near = torch.allclose(logits, exact(torch.tensor([prompt]))[:, -1], atol=1e-4)
+    assert near == (not quick)  # a program rounds the weights alone
 
 
 def test_tokens_do_not_depend_on_the_batch() -> None:

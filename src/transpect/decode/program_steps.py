@@ -28,7 +28,8 @@ the first time takes seconds. From here on a program was quicker with every batc
 
 SHORT = 32
 """Tokens of a prompt that a program still reads sooner than PyTorch, which needs as long for one token as for many.
-A program reads all prompts of a model whose weights are in a format: PyTorch would restore the weights first."""
+A program reads all prompts of a model whose weights are in a format, as PyTorch would restore the weights first, and of
+one in bfloat16 where the CPU has no instructions for it."""
 
 
 def known_runtime(name: str) -> Runtime:
@@ -100,6 +101,14 @@ def steps_by(runtime: Runtime, first: Stepper, capacity: int, longest_source: in
         return first
 
 
+def _slow_by_torch(model: Transformer) -> bool:
+    from transpect.runtime.products import multiplies_bfloat16
+
+    if any(isinstance(own, Quantised) for own in model.modules()):
+        return True
+    return model.token.weight.dtype == torch.bfloat16 and not multiplies_bfloat16()
+
+
 class ProgramSteps:
     """See `Steps`.
 
@@ -129,7 +138,7 @@ class ProgramSteps:
         assert self._first is not None, "called once"
         first, self._first = self._first, None
         # decided for each row by itself, as the two ways round differently
-        most = sys.maxsize if any(isinstance(own, Quantised) for own in first.model.modules()) else SHORT
+        most = sys.maxsize if _slow_by_torch(first.model) else SHORT
         short = [len(prompt) <= min(most, self._most) and first.plain and not every for prompt in first.prompts]
         by_torch = [row for row, own in enumerate(short) if not own]
         by_program = {row: first.prompts[row] for row, own in enumerate(short) if own}

@@ -1,7 +1,7 @@
 """Products of rows of weights with rows of activations, the innermost loops of a decode program, for every format of
 weights and every kind of CPU."""
 
-from transpect.runtime.products.cpu import name
+from transpect.runtime.products.cpu import multiplies_bfloat16, name
 from transpect.runtime.products.formats import (
     Q4_0,
     Q4_1,
@@ -38,6 +38,7 @@ __all__ = [
     "WordBlocks",
     "Words",
     "activations",
+    "multiplies_bfloat16",
     "multiply",
     "name",
     "pair",

@@ -116,6 +116,13 @@ LINES = (
 """From the best to the one that every machine has."""
 
 
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether the machine multiplies bfloat16 by itself: others take ten times as long for it as for float32."""
+    features = llvm.get_host_cpu_features()
+    return any(features.get(name, False) for name in ("avx512bf16", "amx-bf16", "bf16"))
+
+
 def lines() -> list[Line]:
     """Those that this machine has, from the best one on."""
     features = dict(llvm.get_host_cpu_features())
