@@ -28,7 +28,7 @@ from transpect.core import (
 )
 from transpect.core.positions import Rope
 from transpect.lm import LanguageModel
-from transpect.serve import Engine
+from transpect.serve import Engine, EngineConfig
 from transpect.serve.http.app import application
 from transpect.serve.http.keys import Key, Keys
 from transpect.serve.http.limits import Limits
@@ -183,9 +183,18 @@ Build = Callable[..., Service]
 def build(language_models: dict[str, LanguageModel]) -> Build:
     """``build("writer", limits=…)`` is a service of some of the models."""
 
-    def service(*names: str, limits: Limits | None = None, keys: tuple[Key, ...] = (), **options: Any) -> Service:
+    def service(
+        *names: str,
+        limits: Limits | None = None,
+        keys: tuple[Key, ...] = (),
+        engine: EngineConfig | None = None,
+        **options: Any,
+    ) -> Service:
+        size = engine or EngineConfig()
         served = [
-            Served(ModelSpec(name, aliases=(f"{name}-alias",)), language_models[name], Engine(language_models[name]))
+            Served(
+                ModelSpec(name, aliases=(f"{name}-alias",)), language_models[name], Engine(language_models[name], size)
+            )
             for name in names or ("writer",)
         ]
         small = limits or Limits(default_max_tokens=12)

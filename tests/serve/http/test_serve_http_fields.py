@@ -40,7 +40,7 @@ NEEDED = {
     "/detokenize": {"tokens": [5]},
 }
 FIELDS = [(route, name) for route, table in TABLES.items() for name in table]
-ANY = [0, "x", [[]], {"x": None}, 10**30, "\x00"]
+ANY = ["\x00", [[]], 10**30]
 
 
 def bounds(kind: Kind) -> Iterator[tuple[Any, bool]]:

@@ -91,7 +91,7 @@ def check(api: Any, route: str, raw: bytes) -> None:
         assert last == "[DONE]" or last.get("error") or last["type"] in ENDS, answer.body
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(request=requests())
 def test_a_made_up_request_is_answered(request: tuple[str, bytes], api: Any) -> None:
     check(api, *request)

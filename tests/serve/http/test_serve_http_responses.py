@@ -94,6 +94,7 @@ def test_what_is_not_done_is_a_400(changes: dict[str, Any], param: str, api: Any
     assert (answer.status, answer.error["param"]) == (400, param), answer.error
 
 
+@pytest.mark.slow
 def test_the_client_reads_responses(build: Any, listen: Any) -> None:
     with listen(build("writer")) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
