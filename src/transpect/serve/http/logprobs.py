@@ -85,7 +85,8 @@ class Spelling:
             out["token_logprobs"].append(top.get(name))
             out["top_logprobs"].append(top or None)
             out["text_offset"].append(place.offset)
-            place.offset += len(name) if raw is None else len(place.decoder.decode(bytes(raw)))
+            if own.token not in self._tokenizer.special_ids:  # which have no text
+                place.offset += len(name) if raw is None else len(place.decoder.decode(bytes(raw)))
         return out
 
     def _entry(self, token: int, logprob: float) -> dict[str, Any]:
