@@ -25,12 +25,21 @@ class World:
         blocks, block, limits: of the scheduler.
         prefix: whether beginnings are kept.
         deep: whether what lies in the blocks is looked at: every token that is read must find those before it.
+        eager: whether requests are short.
     """
 
     def __init__(
-        self, seed: int, blocks: int = 40, block: int = 4, limits: Limits = LIMITS, *, prefix: bool, deep: bool
+        self,
+        seed: int,
+        blocks: int = 40,
+        block: int = 4,
+        limits: Limits = LIMITS,
+        *,
+        prefix: bool,
+        deep: bool,
+        eager: bool = False,
     ) -> None:
-        self.random, self.deep = Random(seed), deep
+        self.random, self.deep, self.eager = Random(seed), deep, eager
         self.pool = BlockPool(block, blocks)
         self.scheduler = Scheduler(self.pool, limits, Prefixes(self.pool) if prefix else None)
         self.left: dict[Entry, int] = {}
@@ -45,7 +54,7 @@ class World:
         lines = random.choice([1, 1, 1, 2])
         rows = lines * random.choice([1, 1, 3])
         prompts = [[random.choice([1, 1, 2]) for _ in range(random.randint(1, 30))] for _ in range(lines)]
-        new = random.randint(1, 20)
+        new = random.randint(1, 3 if self.eager else 20)
         while (cost := most_blocks([(len(own), rows // lines) for own in prompts], new, block)) > (
             self.pool.limit or 0
         ):

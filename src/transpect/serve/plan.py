@@ -74,7 +74,7 @@ class Entry:
     running: bool = False
     over: bool = False
     rank: tuple[float, int] = (0.0, 0)
-    served: int = 0  # the last pass that read of it
+    served: int = 0  # when it last was, as a number that grows
     begun: bool = False
     returned: bool = False  # after having been put aside
 

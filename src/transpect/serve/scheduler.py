@@ -39,7 +39,7 @@ class Scheduler:
         self._waiting: list[tuple[tuple[float, int], Entry]] = []
         self._fairness = Fairness()
         self._slots = list(range(limits.rows))
-        self._rows = self._promised = self._gone = 0
+        self._rows = self._promised = self._gone = self._served = 0
         self._aside: list[Entry] = []
 
     @property
@@ -97,8 +97,9 @@ class Scheduler:
         reads = [read for entry, line, count in chosen for read in reads_of(entry, line, count)]
         copies = self.pool.extend([line.table for _, line, _ in chosen], [count for _, _, count in chosen])
         turn = min((entry for entry in self.running if not entry.lines), key=lambda own: own.served, default=None)
-        for entry in {entry for entry, _, _ in chosen} | ({turn} if turn else set()):
-            entry.served = self.passes
+        for entry in dict.fromkeys([*(entry for entry, _, _ in chosen), *([turn] if turn else [])]):
+            self._served += 1
+            entry.served = self._served
         aside, self._aside = self._aside, []
         return Plan(reads, copies, turn, aside)
 
