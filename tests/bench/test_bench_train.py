@@ -10,7 +10,7 @@ from transpect.base.errors import ConfigError
 from transpect.bench.harness import Options
 from transpect.bench.train import Training, bars, flops, known_dtypes, loads_of, prepare
 from transpect.bench.worker import OURS, script_of
-from transpect.bench.workers.serve import _script
+from transpect.bench.workers.loop import _script
 from transpect.interop import load_model
 
 TINY = Training(steps=3, rows=2, length=8, layers=2, width=16, heads=2, words=32)

@@ -157,7 +157,8 @@ class Sitting:
         """Warm up, let all take their turns, keep figures and ratios; a peer that dies is absent from then on."""
         case = ", ".join(filter(None, (field.name, work.name)))
         racing = dict(field.workers)
-        neighbours = Neighbours([*self.machine.pids, *(worker.pid for worker in racing.values())])
+        children = [pid for worker in racing.values() for pid in (worker.pid, *worker.facts.get("pids", ()))]
+        neighbours = Neighbours([*self.machine.pids, *children])
         taken: Taken = {who: [] for who in racing}
         for number in range(self.options.rounds + 1):
             self.options.see(f"{case}: {f'round {number} of {self.options.rounds}' if number else 'warming up'}")

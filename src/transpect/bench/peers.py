@@ -17,7 +17,7 @@ from transpect.base.codec import did_you_mean
 from transpect.base.errors import ConfigError
 from transpect.bench.worker import OURS, PeerError, script_of
 
-__all__ = ["PEERS", "check_peers", "home", "interpreter", "named"]
+__all__ = ["PEERS", "check_peers", "home", "interpreter", "named", "server_of"]
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,22 @@ class Peer:
         environ: for pip, e.g. flags for a compiler.
         module: what the current environment must have.
         borrows: let its own environment see the packages of the current one too, for those that stand on torch.
+        program: what it is compiled to, where it is no module: see `server_of`.
     """
 
     install: tuple[str, ...] = ()
     environ: Mapping[str, str] | None = None
     module: str = "torch"
     borrows: bool = False
+    program: str = ""
 
 
+LLAMA: Final = "llama-cpp-python>=0.3.16"
+"""Its source has that of llama.cpp's own server in it."""
 PEERS: Final[Mapping[str, Peer]] = {
     # from source, so that its compiler sees this very CPU, and not as it was compiled before for another
     "llama.cpp": Peer(
-        ("--no-cache-dir", "--no-binary", "llama-cpp-python", "llama-cpp-python>=0.3.16"),
+        ("--no-cache-dir", "--no-binary", "llama-cpp-python", LLAMA),
         {"CMAKE_ARGS": "-DGGML_NATIVE=ON"},
     ),
     "ctranslate2": Peer(("ctranslate2>=4.6",)),
@@ -50,7 +54,9 @@ PEERS: Final[Mapping[str, Peer]] = {
         ("--no-deps", "litgpt>=0.5.12", "lightning", "lightning-utilities", "torchmetrics", "psutil"), borrows=True
     ),
     "nanogpt-style": Peer(),
+    "llama-server": Peer(("cmake", "ninja"), program="llama-server"),
 }
+
 DONE: Final = "complete"
 """A file in an environment in which everything is installed."""
 
@@ -108,10 +114,10 @@ def interpreter(who: str, given: Mapping[str, Path], see: Callable[[str], None] 
     Raises:
         PeerError: what it needs is not installed, or can't be.
     """
+    if who == OURS or PEERS[who].program:
+        return Path(sys.executable)
     if who in given:
         return given[who]
-    if who == OURS:
-        return Path(sys.executable)
     peer = PEERS[who]
     if not peer.install:
         if find_spec(peer.module) is None:
@@ -125,16 +131,54 @@ def interpreter(who: str, given: Mapping[str, Path], see: Callable[[str], None] 
     return python
 
 
+def server_of(who: str, given: Mapping[str, Path], see: Callable[[str], None] = lambda line: None) -> Path:
+    """A peer's program, which is compiled from llama-cpp-python's source where there is none yet.
+
+    Args:
+        who: a row of `PEERS` with a program.
+        given, see: as for `interpreter`.
+
+    Raises:
+        PeerError: it can't be compiled.
+    """
+    if who in given:
+        return given[who]
+    folder, peer = home() / "peers" / who, PEERS[who]
+    if not (folder / DONE).is_file():
+        see(f"compiling {who}, which takes minutes: {folder}")
+        _make(who, peer, folder, folder / "bin" / "python")
+        (folder / DONE).unlink()
+        tools = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        ask = ["download", "--no-deps", "--no-binary", "llama-cpp-python", "--dest", str(folder / "source"), LLAMA]
+        _run(who, [str(folder / "bin" / "python"), "-m", "pip", *ask], tools)
+        (packed,) = (folder / "source").glob("*.tar.gz")
+        shutil.unpack_archive(packed, folder / "source", filter="data")
+        (source,) = (folder / "source").glob("*/vendor/llama.cpp")
+        build, options = (
+            str(folder / "build"),
+            ("BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_UI", "USE_PREBUILT_UI", "OPENSSL"),
+        )
+        off = [f"-DLLAMA_{name}=OFF" for name in options]
+        kind = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF"]
+        _run(who, ["cmake", "-S", str(source), "-B", build, *kind, *off], tools)
+        _run(who, ["cmake", "--build", build, "--target", peer.program], tools)
+        (folder / DONE).touch()
+    return folder / "build" / "bin" / peer.program
+
+
 def _make(who: str, peer: Peer, folder: Path, python: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # half an environment of an earlier attempt
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *peer.install]
     for command in ([sys.executable, "-m", "venv", str(folder)], pip):
-        environ = {**os.environ, **(peer.environ or {})}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
-            raise PeerError(f"{who} can't be installed: {said[0][:200]}", remedy="Name one by --peer-python.")
+        _run(who, command, {**os.environ, **(peer.environ or {})})
     if peer.borrows:
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
     (folder / DONE).touch()
+
+
+def _run(who: str, command: Sequence[str], environ: Mapping[str, str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
+        raise PeerError(f"{who} can't be installed: {said[0][:200]}", remedy="Name one by --peer-python.")

@@ -36,7 +36,7 @@ def script_of(task: str, who: str) -> Path:
 
 
 class Worker:
-    """See `transpect.bench.workers.serve` for what is spoken.
+    """See `transpect.bench.workers.loop` for what is spoken.
 
     Args:
         who: its name in results.
@@ -54,7 +54,7 @@ class Worker:
     def __init__(self, who: str, script: Path, python: str | Path = sys.executable, *, threads: int) -> None:
         self.who, self.facts = who, dict[str, Any]()
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 # see close()
-        command = [str(python), str(SCRIPTS / "serve.py"), str(script)]
+        command = [str(python), str(SCRIPTS / "loop.py"), str(script)]
         try:
             self._process = subprocess.Popen(
                 command,

@@ -51,6 +51,10 @@ TRANSLATE = """\
 transpect bench translate --model runs/translate
 transpect bench translate --beams 1 --against transformers"""
 
+SERVE = """\
+transpect bench serve
+transpect bench serve --formats int8 --clients 1,16 --peer-python llama-server=bin/llama-server"""
+
 Against = Annotated[str, typer.Option("--against", metavar="NAME,NAME", help=tr("cli.bench.against"))]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", help=tr("cli.bench.rounds"))]
 Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help=tr("cli.bench.threads"))]
@@ -175,6 +179,28 @@ def translate(
     from transpect.bench.translate import TASK, Translating, measure
 
     what = Translating(model, known_formats(words(formats)), numbers("--beams", beams), at_least("--new", 1, new))
+    return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
+
+
+@app.command("serve", cls=Command, help=tr("cli.bench.serve"), epilog=SERVE)
+def serve(
+    model: Model = MODEL,
+    formats: Formats = "int8,float32",
+    clients: Annotated[str, typer.Option("--clients", metavar="N,N", help=tr("cli.bench.clients"))] = "1,4,16,64",
+    new: Annotated[int, typer.Option("--new", metavar="N", help=tr("cli.bench.new"))] = 96,
+    each: Annotated[int, typer.Option("--each", metavar="N", help=tr("cli.bench.each"))] = 1,
+    against: Against = "llama-server,transformers",
+    rounds: Rounds = 3,
+    threads: Threads = None,
+    peer_python: PeerPython = None,
+    out: Out = None,
+) -> int:
+    """Tokens a second of a server, and how long its clients wait."""
+    from transpect.bench.formats import known_formats
+    from transpect.bench.serving import TASK, Serving, measure
+
+    counts = numbers("--clients", clients), at_least("--new", 2, new), at_least("--each", 1, each)
+    what = Serving(model, known_formats(words(formats)), *counts)
     return shown(TASK, vars(what), measure(options_of(TASK, against, rounds, threads, peer_python), what), out)
 
 

@@ -57,6 +57,23 @@ ROWS: dict[str, Row] = {
         "en": "How many beams, parted by commas; 1 is greedy.",
         "zh": "束宽，以逗号分隔；1 为贪心。",
     },
+    "cli.bench.serve": {
+        "en": "Measure how many tokens a second a server writes for some clients at a time, and how long they wait for "
+        "the first token and between two, beside other servers of the same weights.\n\n"
+        "Every server is started anew and asked in the words of OpenAI's API, for streams of the same length. Below 1 "
+        "a ratio of waiting is in our favour.",
+        "zh": "实测服务端同时面对若干客户端时每秒写出多少词元，以及客户端等首个词元与相邻词元各多久，"
+        "与使用同样权重的其他服务端对比。\n\n"
+        "每个服务端都新启动，用 OpenAI 的接口请求同样长的流式回答。等待时间的比值小于 1 表示我们更快。",
+    },
+    "cli.bench.clients": {
+        "en": "How many clients at a time, parted by commas.",
+        "zh": "同时有多少客户端，以逗号分隔。",
+    },
+    "cli.bench.each": {
+        "en": "How many requests each client makes, one after another.",
+        "zh": "每个客户端先后发多少个请求。",
+    },
     "cli.bench.attention": {
         "en": "Measure what each way to compute attention costs over length, beside torch's with a mask.",
         "zh": "实测各种注意力算法随长度的开销，与 torch 带掩码的算法对比。",

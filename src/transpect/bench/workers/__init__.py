@@ -1,4 +1,4 @@
-"""Scripts that peers' own interpreters run, a folder a task and a file a peer; `serve` is their common loop.
+"""Scripts that peers' own interpreters run, a folder a task and a file a peer; `loop` is their common one.
 
 None imports transpect, except ``ours``: a peer's environment does not have it. Each defines one function::
 

@@ -1,6 +1,6 @@
 """The loop of a worker: JSON lines in, JSON lines out, one answer a request.
 
-    python serve.py FILE        FILE defines ``load``, see the folder's ``__init__``
+    python loop.py FILE         FILE defines ``load``, see the folder's ``__init__``
 
     {"do": "load", "options": {...}}   ->  {"facts": {...}}
     {"do": "run", "options": {...}}    ->  {"count": n, "seconds": {...}, ...}
