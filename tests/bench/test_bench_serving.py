@@ -15,7 +15,7 @@ import pytest
 
 from transpect.bench.formats import FORMATS
 from transpect.bench.serving import bars, endless, prompts
-from transpect.bench.workers.serve import clients
+from transpect.bench.workers import clients
 
 PIECE = {"choices": [{"text": "a"}]}
 

@@ -1,4 +1,5 @@
-"""Scripts that peers' own interpreters run, a folder a task and a file a peer; `loop` is their common one.
+"""Scripts that peers' own interpreters run, a folder a task and a file a peer; `loop` is their common one,
+and `clients` asks servers.
 
 None imports transpect, except ``ours``: a peer's environment does not have it. Each defines one function::
 

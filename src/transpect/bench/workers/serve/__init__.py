@@ -1,1 +1,1 @@
-"""Servers of OpenAI's API: each script starts one, and `clients` asks it."""
+"""Servers of OpenAI's API: each script starts one, and `..clients` asks it."""

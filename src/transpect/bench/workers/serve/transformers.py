@@ -10,8 +10,8 @@ from typing import Any
 
 
 def _clients() -> Any:
-    """The file beside this one: a peer has no package that it is of."""
-    spec = importlib.util.spec_from_file_location("clients", Path(__file__).with_name("clients.py"))
+    """The file above this one: a peer has no package that it is of."""
+    spec = importlib.util.spec_from_file_location("clients", Path(__file__).parents[1] / "clients.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
