@@ -72,7 +72,7 @@ def test_what_is_not_whole_blocks_is_refused() -> None:
 
 
 def test_neighbours_change_no_bit() -> None:
-    model = built(Plan(Int8(), {"gate": Int4(), "up": Int4(), "token": Int8()}))
+    model = built(Plan(Int8(), {"gate": Int4(), "up": Int4()}))
     alone, together = Program(model, 1, 32), Program(model, 9, 32)
     expected, _ = alone.begin({0: [5, 7, 11]})
     found, _ = together.begin({n: [5, 7, 11] if n == 4 else [n, n + 1] for n in range(9)})

@@ -107,7 +107,7 @@ def test_few_rows_and_many_multiply_int8_alike() -> None:
     """Sums of integers are exact, so both ways differ by attention alone: without it, by nothing."""
     tower = StackConfig(n_layers=2, attention=AttentionConfig(n_heads=2), steps=(("ffn",),))
     model = Transformer(ModelConfig(VOCAB, 80, 64, decoder=tower)).eval()
-    quantise_model(model, Plan(Int8(), {"token": Int8()}))
+    quantise_model(model, Plan(Int8()))
     tokens = [token % VOCAB for token in range(40)]
     many, _ = Program(model, 1, 64).begin({0: tokens})
     few, _ = Program(model, 1, 64).read(torch.tensor(tokens), [0] * 40)

@@ -10,7 +10,7 @@ import numpy as np
 from transpect.runtime.compiling import compiled
 from transpect.runtime.machine import kernel
 from transpect.runtime.numeric import Number, activate_all
-from transpect.runtime.products import add_products, by_columns, pair
+from transpect.runtime.products import pair
 
 Array = Any
 SCRATCH = 64
@@ -34,18 +34,6 @@ def _block(rows: int) -> int:
 
 
 @compiled
-def _add_to(bias: Array, first: int, last: int, more: bool, rows: int, out: Array) -> None:
-    """out ← bias, or out + bias for ``more``, in the columns from first to last − 1."""
-    for r in range(rows):
-        own = out[r, first:last]
-        if not more:
-            own[:] = np.float32(0.0)
-        if len(bias):
-            for i in range(last - first):
-                own[i] += bias[first + i]
-
-
-@compiled
 def _share(weight: Any, n: int, bias: Array, x: Any, rows: int, more: bool, part: int, parts: int, out: Array) -> None:
     """One thread's share of `linear`."""
     first, last = part * n // parts, (part + 1) * n // parts
@@ -61,11 +49,6 @@ def _share(weight: Any, n: int, bias: Array, x: Any, rows: int, more: bool, part
             if i + half < last:
                 out[0, j] = second
         return
-    tiled = first + by_columns(weight, rows, last - first)
-    if first < tiled:
-        _add_to(bias, first, tiled, more, rows, out)
-        add_products(weight, first, tiled, x, rows, out)
-        first, half = tiled, (last - tiled + 1) // 2
     for i in range(first, first + half):
         j = min(i + half, last - 1)
         for start in range(0, rows, ROWS):
@@ -109,13 +92,7 @@ def gated(
     """out ← act(x·Gᵀ + g) ⊙ (x·Uᵀ + u): [R, D] -> [R, N]; ``linear_part`` [R, N] is to work in."""
     count, first, last = rows.n, part * n // parts, (part + 1) * n // parts
     dots = np.empty(SCRATCH, np.float32)
-    tiled = first + min(by_columns(gate, count, last - first), by_columns(up, count, last - first))
-    if first < tiled:
-        _add_to(gate_bias, first, tiled, False, count, out)
-        _add_to(up_bias, first, tiled, False, count, linear_part)
-        add_products(gate, first, tiled, x, count, out)
-        add_products(up, first, tiled, x, count, linear_part)
-    for i in range(tiled, last):
+    for i in range(first, last):
         a = gate_bias[i] if len(gate_bias) else np.float32(0.0)
         b = up_bias[i] if len(up_bias) else np.float32(0.0)
         for start in range(0, count, ROWS):

@@ -1,7 +1,6 @@
 """Products of rows of weights with rows of activations, the innermost loops of a decode program, for every format of
 weights and every kind of CPU."""
 
-from transpect.runtime.products.columns import add_products, by_columns
 from transpect.runtime.products.cpu import multiplies_bfloat16, name
 from transpect.runtime.products.formats import (
     Q4_0,
@@ -39,8 +38,6 @@ __all__ = [
     "WordBlocks",
     "Words",
     "activations",
-    "add_products",
-    "by_columns",
     "multiplies_bfloat16",
     "multiply",
     "name",
