@@ -72,6 +72,7 @@ class Engine:
         self._cancelled: deque[Handle] = deque()
         self._calls: deque[Call] = deque()
         self._open: dict[Handle, int] = {}  # those that have not ended, and what they cost
+        self._asked = 0  # what all of them cost
         self._stats = Stats("starting")
         self._thread = Thread(target=self._work, daemon=True, name="transpect-engine")
         self._thread.start()
@@ -97,6 +98,7 @@ class Engine:
             self._check_open()
             self._check_room(made.entry.cost)
             self._open[handle] = made.entry.cost
+            self._asked += made.entry.cost
             self._arrived.append((handle, made))
             self._changed.notify_all()
         return handle
@@ -153,7 +155,7 @@ class Engine:
 
     def _check_room(self, cost: int) -> None:
         waiting = self._stats.waiting + len(self._arrived)
-        limit, tokens = self.config.max_waiting_tokens, sum(self._open.values())
+        limit, tokens = self.config.max_waiting_tokens, self._asked
         if waiting >= self.config.max_waiting or (limit is not None and tokens and tokens + cost > limit):
             passed = time.monotonic() - self._began
             speed = (self._stats.tokens_read + 1) / max(passed, 1e-3)
@@ -227,7 +229,7 @@ class Engine:
     def _close(self, handles: Iterable[Handle]) -> None:
         with self._changed:
             for handle in handles:
-                self._open.pop(handle, None)
+                self._asked -= self._open.pop(handle, 0)
             self._changed.notify_all()
 
     _began = _counted = 0.0

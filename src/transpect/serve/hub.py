@@ -114,10 +114,9 @@ class Hub:
         """What there is and what was done."""
         scheduler, pool = self._scheduler, self._pool
         cached = self._prefixes.idle if self._prefixes else 0
-        running = [self._tasks[entry] for entry in scheduler.running]
         return Stats(
             "ready",
-            running=len(running),
+            running=len(scheduler.running),
             waiting=scheduler.waiting,
             blocks_used=pool.used - cached,
             blocks_cached=cached,
@@ -128,7 +127,7 @@ class Hub:
             preemptions=scheduler.preemptions,
             passes=scheduler.passes,
             tokens_read=self._read,
-            tokens_written=self._written + sum(task.handle.usage.completion_tokens for task in self._tasks.values()),
+            tokens_written=self._written,
             finished=self._finished,
             failed=self._failed,
             cancelled=self._cancelled,
@@ -141,7 +140,9 @@ class Hub:
         return lambda wait, echo: Reading(entry, asked.line_of, scheduler, size, wait, echo)
 
     def _go_on(self, task: Task) -> None:
+        before = task.handle.usage.completion_tokens
         task.go_on()
+        self._written += task.handle.usage.completion_tokens - before
         if not task.over:
             return
         if task.error is None:
@@ -163,7 +164,6 @@ class Hub:
 
     def _remove(self, task: Task) -> None:
         task.kill()
-        self._written += task.handle.usage.completion_tokens
         self._scheduler.remove(task.entry)
         if self._runner is not None:
             self._runner.forget(task.entry)
