@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "serve": (),
     "eval": (),
     "verify": (),
-    "bench": ("decode", "prefill", "load", "train", "encode", "translate", "attention"),
+    "bench": ("decode", "prefill", "load", "train", "encode", "translate", "serve", "attention"),
     "model": ("list", "show"),
     "convert": (),
     "quantize": (),
