@@ -63,7 +63,10 @@ def test_every_client_sends_its_prompts_and_every_piece_is_seen(serving: Any) ->
     server = serving([json.dumps(PIECE)] * 3 + [json.dumps({"choices": [], "usage": {}}), "[DONE]"])
     asked = {"prompts": [["one", "two"], ["three", "four"]], "new": 3}
     answer = clients.load(server.server_port, "own", asked, {"ignore_eos": True})
-    assert sorted(own["prompt"] for own in server.asked) == ["four", "one", "three", "two"]
+    clients.load(server.server_port, "own", asked, {"ignore_eos": True})
+    turns = [own["prompt"].partition(". ") for own in server.asked]
+    assert sorted(text for _, _, text in turns) == ["four", "four", "one", "one", "three", "three", "two", "two"]
+    assert len({turn for turn, _, _ in turns[:4]}) == 1 and {turns[0][0]} != {turns[4][0]}  # nothing is asked twice
     assert all(
         (own["model"], own["max_tokens"], own["stream"], own["ignore_eos"]) == ("own", 3, True, True)
         for own in server.asked

@@ -11,6 +11,9 @@ from transpect.runtime.machine import Calls, kernel, team
 
 Array = Any
 
+MORE = pytest.param(5, marks=pytest.mark.slow)
+"""Threads than most machines of a test have cores: they wait for each other by the system's clock."""
+
 
 class Pair(NamedTuple):
     numbers: Array
@@ -69,7 +72,7 @@ def test_values_come_through() -> None:
     assert out.tolist() == [1, -(2**40), 1.25, -1e300, 2.5, 5, 23 + 2 + 30 + 400, 2, 7, 2]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 2, MORE])
 def test_a_call_sees_what_all_threads_wrote_before(threads: int) -> None:
     """With more threads than cores too."""
     x, other = np.zeros(64, np.int64), np.zeros(64, np.int64)
@@ -115,7 +118,7 @@ def test_parts_of_a_program() -> None:
     assert (x == 8).all() and len(calls) == 5
 
 
-@pytest.mark.parametrize("threads", [2, 5])
+@pytest.mark.parametrize("threads", [2, MORE])
 def test_many_short_runs(threads: int) -> None:
     """A thread that is late to see the end of one run must not miss it for the beginning of the next."""
     x, other = np.zeros(8, np.int64), np.zeros(8, np.int64)

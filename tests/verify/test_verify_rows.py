@@ -321,6 +321,7 @@ def test_a_peer_that_fails_in_its_own_way_is_a_row(
     assert row.verdict == "fail" and f"transformers can't run it: {said}" in row.note
 
 
+@pytest.mark.slow
 def test_a_graph_that_asks_for_more_than_it_is_given_is_refused(tmp_path: Path) -> None:
     (file,) = write_onnx(llama_like(), tmp_path / "m.onnx")
     session = onnx_runtime.Session(file)

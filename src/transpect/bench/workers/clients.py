@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
+_TURNS = count(1)
+"""A prompt begins with the number of its turn, the same for all servers, so that none has read it before."""
 STARTING, ANSWERING = 300.0, 1800.0
 """Seconds until a server must be ready, and until a request must be answered."""
 
@@ -90,11 +92,11 @@ def load(port: int, model: str, asked: Mapping[str, Any], more: Mapping[str, Any
         an answer for the loop: of all requests the tokens and the time from the first to the last, and the median and
         the 99th percentile of seconds to a first token and between two.
     """
-    new = asked["new"]
+    new, turn = asked["new"], next(_TURNS)
 
     def client(prompts: Sequence[str]) -> list[list[float]]:
         fields = {"model": model, "max_tokens": new, "temperature": 0, "stream": True, **more}
-        return [_asked(port, {**fields, "prompt": prompt}) for prompt in prompts]
+        return [_asked(port, {**fields, "prompt": f"{turn}. {prompt}"}) for prompt in prompts]
 
     begun = time.perf_counter()
     with ThreadPoolExecutor(len(asked["prompts"])) as pool:
