@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -241,3 +243,27 @@ def test_encoders_answer_calls_that_wait_together(engines: Any, tiny: LanguageMo
 def test_engines_say_how_large_they_are(tiny: LanguageModel, engines: Any) -> None:
     notes = engines(tiny).notes
     assert len(notes) == 1 and notes[0].startswith("key-value cache: 200 blocks of 4 tokens, ")
+
+
+LEFT = """
+from transpect.core import AttentionConfig, ModelConfig, StackConfig, Transformer
+from transpect.core.positions import Rope
+from transpect.decode import GenerationParams, Request
+from transpect.lm import LanguageModel
+from transpect.serve import Engine, EngineConfig
+from transpect.serve.request import Job
+from transpect.text import train_tokenizer
+
+tokenizer = train_tokenizer("char", ["the quick brown fox"])
+stack = StackConfig(n_layers=2, attention=AttentionConfig(n_heads=2), positions=Rope())
+config = ModelConfig(vocab_size=tokenizer.vocab_size, d_model=32, context_length=4096, decoder=stack)
+engine = Engine(LanguageModel(Transformer(config, seed=1), tokenizer), EngineConfig(max_rows=2))
+handle = engine.submit(Job(Request([1, 2], GenerationParams(4000, temperature=0))))
+next(iter(handle))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_leaves_its_engine_at_work_ends_well() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from dataclasses import replace
 from itertools import count
 from threading import Condition, Thread
 from typing import Any, Final
+from weakref import WeakSet
 
 import torch
 
@@ -29,6 +31,16 @@ from transpect.serve.task import Asked, asked, nothing, seeded
 _CONFIG: Final = EngineConfig()
 LOOKED_AT: Final = 0.05
 """Seconds after which the numbers of `Engine.stats` are counted anew while an engine works."""
+
+
+_BEGUN: Final[WeakSet[Engine]] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that the interpreter leaves in the middle of a pass would abort the process."""
+    for engine in tuple(_BEGUN):
+        engine.stop()
 
 
 class Engine:
@@ -75,6 +87,7 @@ class Engine:
         self._asked = 0  # what all of them cost
         self._stats = Stats("starting")
         self._thread = Thread(target=self._work, daemon=True, name="transpect-engine")
+        _BEGUN.add(self)
         self._thread.start()
 
     def submit(self, job: Job) -> Handle:
