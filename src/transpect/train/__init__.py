@@ -4,7 +4,7 @@ from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate, evaluate_documents
 from transpect.train.logger import Logger, Quiet, Record, Run, read_metrics
 from transpect.train.loop import TrainResult, train
-from transpect.train.optimizers import AdamW, Optimizer, Sgd
+from transpect.train.optimizers import Adafactor, AdamW, Grouping, GroupRule, Lion, Muon, Optimizer, Sgd
 from transpect.train.reading import load_recipe, parse_recipe
 from transpect.train.recipe import (
     DataSpec,
@@ -21,15 +21,20 @@ from transpect.train.schedules import Constant, Cosine, Linear, Noam, Schedule
 from transpect.train.updates import Update, update
 
 __all__ = [
+    "Adafactor",
     "AdamW",
     "Constant",
     "Cosine",
     "DataSpec",
     "Evaluation",
+    "GroupRule",
+    "Grouping",
     "Linear",
+    "Lion",
     "Logger",
     "LoggingSpec",
     "ModelSpec",
+    "Muon",
     "Noam",
     "Optimizer",
     "Quiet",

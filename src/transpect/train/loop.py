@@ -104,7 +104,7 @@ def train(
         state = None if source is None else read_state(source)
         job = build(recipe, None if state is None else state.tokenizer)
         seed_all(spec.seed)
-        optimizer = spec.optimizer.build(job.model)
+        optimizer = spec.optimizer.build(job.model, spec.grouping)
         metrics = MetricsFile(run / METRICS)
         shown = display(recipe.logging.progress, screen)
         files = [metrics, *([TensorBoard(run / TENSORBOARD)] if recipe.logging.tensorboard else [])]

@@ -17,7 +17,7 @@ from transpect.data.objectives import Objective
 from transpect.data.sources import Source
 from transpect.text.tokenizer import Tokenizer
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
-from transpect.train.optimizers import AdamW, Optimizer
+from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
 from transpect.train.precision import Precision, check_precision
 from transpect.train.schedules import Cosine, Schedule
 
@@ -134,6 +134,8 @@ class TrainSpec:
         accumulate: micro-batches of an update.
         eval_batch_size: rows at a time in evaluation; None is ``batch_size``, or 1 for an objective that remembers.
         optimizer: with its options.
+        layer_decay: the rate of each layer is so much of that of the layer above it; see `Grouping`.
+        groups: rates and decays of weights by name; see `GroupRule`.
         schedule: the learning rate as a function of updates.
         clip: the global gradient norm to clip to; null clips nothing.
         label_smoothing: ε; of the training loss only.
@@ -153,6 +155,8 @@ class TrainSpec:
     accumulate: int = 1
     eval_batch_size: int | None = None
     optimizer: Optimizer = field(default_factory=AdamW)
+    layer_decay: float = 1.0
+    groups: tuple[GroupRule, ...] = ()
     schedule: Schedule = field(default_factory=Cosine)
     clip: float | None = 1.0
     label_smoothing: float = 0.0
@@ -183,6 +187,12 @@ class TrainSpec:
         if not 0 <= self.seed < 2**63:
             raise ConfigError("seed must be at least 0 and below 2^63", value=self.seed)
         check_precision(self.precision)
+        Grouping(self.layer_decay, self.groups)  # which checks them
+
+    @property
+    def grouping(self) -> Grouping:
+        """Rates and decays by weight."""
+        return Grouping(self.layer_decay, self.groups)
 
 
 @dataclass(frozen=True)
@@ -228,7 +238,7 @@ class Recipe:
         train = self.train
         optimizer, schedule = train.optimizer, train.schedule.resolved(train.max_steps)
         if optimizer.lr is None:
-            optimizer = optimizer.at(schedule.default_rate)
+            optimizer = optimizer.at(schedule.default_rate or optimizer.default_rate)
         return replace(
             self,
             model=ModelSpec(self.model.build(tokenizer.vocab_size), sized=True),

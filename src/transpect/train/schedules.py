@@ -31,9 +31,9 @@ class Scale:
 
 
 class Schedule(Variant):
-    """A schedule with its options; ``default_rate`` is the optimizer's learning rate where a recipe gives none."""
+    """A schedule with its options; ``default_rate`` is the peak where a recipe gives none, and None the optimizer's."""
 
-    default_rate: ClassVar[float] = 1e-3
+    default_rate: ClassVar[float | None] = None
 
     def rate(self, n: int, scale: Scale) -> float:
         """f(n) for n ≥ 0 updates made."""
@@ -124,7 +124,7 @@ class Noam(Schedule, kind="noam"):
         warmup: w, in updates; below 1 it is a share of the run.
     """
 
-    default_rate: ClassVar[float] = 1.0
+    default_rate: ClassVar[float | None] = 1.0
     warmup: int | float = 0.1
 
     def __post_init__(self) -> None:

@@ -1,0 +1,60 @@
+"""What every optimizer has in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from transpect.base.checks import above, at_least
+from transpect.base.codec import Variant
+from transpect.base.errors import ConfigError
+from transpect.train.optimizers.groups import NO_RULES, Grouping
+
+
+class Optimizer(Variant):
+    """An optimizer with its options.
+
+    Attributes:
+        lr: the peak of the schedule; None takes the schedule's default, or else ``default_rate``.
+    """
+
+    default_rate: ClassVar[float]
+    lr: float | None
+
+    def at(self, lr: float) -> Optimizer:
+        """The same optimizer with a learning rate."""
+        raise AssertionError("abstract")
+
+    def build(self, model: nn.Module, grouping: Grouping = NO_RULES) -> torch.optim.Optimizer:
+        """The torch optimizer over the trainable weights of ``model``; its rate is set before each update.
+
+        Args:
+            model: with weights in float32.
+            grouping: which weights have another rate or decay.
+
+        Raises:
+            ConfigError: weights that are not float32, or a rule for weights that there are not.
+        """
+        raise AssertionError("abstract")
+
+
+def check_rates(lr: float | None, weight_decay: float) -> None:
+    """Refuse what no optimizer can use.
+
+    Raises:
+        ConfigError: a rate that is not above 0, or a negative decay.
+    """
+    above("lr", lr, 0)
+    at_least("weight_decay", weight_decay, 0)
+
+
+def check_betas(*betas: float) -> None:
+    """Refuse shares of a running mean outside [0, 1).
+
+    Raises:
+        ConfigError: one is.
+    """
+    if not all(0.0 <= beta < 1.0 for beta in betas):
+        raise ConfigError("betas must be at least 0 and below 1", value=betas)
