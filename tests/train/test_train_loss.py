@@ -16,6 +16,7 @@ from transpect.base.errors import ConfigError, DataError
 from transpect.core import ModelConfig, Pooled, Tags, Transformer, override, preset
 from transpect.data.batch import IGNORE, Batch
 from transpect.train import AdamW, cross_entropy, loss, update
+from transpect.train.criteria import TokenCrossEntropy
 from transpect.train.loss import accumulate_gradient, check_head, summed_loss
 from transpect.train.updates import clip_gradient, draw
 
@@ -163,7 +164,7 @@ def test_an_update_is_the_one_of_plain_torch(kind: str, clip: float | None) -> N
     )
     for step, rate in enumerate((1e-2, 2e-2, 5e-3)):
         batch = batch_of(kind, seed=step)
-        done = update(ours, optimizer, cut(batch, (2, 1, 3)), rate=rate, clip=clip, smoothing=0.1)
+        done = update(ours, optimizer, cut(batch, (2, 1, 3)), rate=rate, clip=clip, criterion=TokenCrossEntropy(0.1))
         plain_gradient(theirs, batch, 0.1)
         norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip or 1e9)
         for group in reference.param_groups:

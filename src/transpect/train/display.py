@@ -13,6 +13,10 @@ from rich.syntax import Syntax
 
 from transpect.train.logger import Logger, Quiet, Record, Run
 
+SAID = ("step", "epoch", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "seconds")
+"""What every line says in a form of its own, or not at all."""
+FORMS = {"valid_perplexity": "perplexity {:.2f}", "valid_bits_per_character": "{:.4f} bits/character"}
+
 
 def display(style: Literal["auto", "bar", "lines", "none"], console: Console) -> Logger:
     """The display of a style; ``auto`` is a bar on a terminal and lines elsewhere."""
@@ -106,8 +110,8 @@ def numbers(record: Record) -> str:
         f"loss {record['loss']:.4f}  lr {record['lr']:.2e}  grad norm {record['grad_norm']:.3f}"
         f"  {record['tokens_per_s']:,.0f} tokens/s"
     )
-    if "valid_loss" in record:
-        text += f"  valid loss {record['valid_loss']:.4f}  perplexity {record['valid_perplexity']:.2f}"
-    if "valid_bits_per_character" in record:
-        text += f"  {record['valid_bits_per_character']:.4f} bits/character"
+    for name, value in record.items():
+        if name not in SAID:
+            words = name.replace("_", " ")
+            text += f"  {FORMS.get(name, f'{words} {{:.4f}}').format(value)}"
     return text

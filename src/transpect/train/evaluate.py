@@ -8,9 +8,9 @@ has no character. Without that, a model would be charged for less than it takes 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -24,9 +24,11 @@ from transpect.data.loader import Batches
 from transpect.data.objectives import Causal, Masked, Objective, Recurrent, Seq2Seq
 from transpect.interop.blank import blank
 from transpect.text.tokenizer import Tokenizer
-from transpect.train.loss import check_head, loss_without_gradient
+from transpect.train.criteria import CROSS_ENTROPY, Criterion
+from transpect.train.criteria.base import Tally, mean_loss, total_counts
+from transpect.train.loss import check_head
 from transpect.train.memories import Memories
-from transpect.train.precision import Precision
+from transpect.train.precision import Precision, arithmetic
 from transpect.train.randomness import unchanged_randomness
 
 OBJECTIVES: dict[str, type[Objective]] = {"decoder": Causal, "encoder": Masked, "encoder-decoder": Seq2Seq}
@@ -42,15 +44,19 @@ class Evaluation:
         n_tokens: how many tokens were predicted, end tokens included.
         n_characters: how many characters of text they spell; None where the tokens do not spell the text once, as
             when only masked ones are predicted.
+        measures: what else the criterion says, by name.
+        unit: what ``n_tokens`` counts; where it is not tokens, ``total_nats`` is the summed loss, whatever it is.
     """
 
     total_nats: float
     n_tokens: int
     n_characters: int | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+    unit: str = "tokens"
 
     @property
     def loss(self) -> float:
-        """Nats per token."""
+        """Nats per token, or what the criterion makes small."""
         return self.total_nats / self.n_tokens
 
     @property
@@ -65,13 +71,20 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, float | int]:
         """The measures by name, those that mean something."""
+        return {
+            **self.means(),
+            f"n_{self.unit}": self.n_tokens,
+            **({} if self.n_characters is None else {"n_characters": self.n_characters}),
+        }
+
+    def means(self) -> dict[str, float]:
+        """`as_dict` without the counts."""
         bits = self.bits_per_character
         return {
             "loss": self.loss,
-            "perplexity": self.perplexity,
+            **({"perplexity": self.perplexity} if self.unit == "tokens" else {}),
             **({} if bits is None else {"bits_per_character": bits}),
-            "n_tokens": self.n_tokens,
-            **({} if self.n_characters is None else {"n_characters": self.n_characters}),
+            **self.measures,
         }
 
 
@@ -81,6 +94,7 @@ def evaluate(
     batches: Iterable[Batch],
     *,
     n_characters: int | None = None,
+    criterion: Criterion = CROSS_ENTROPY,
     precision: Precision = "fp32",
 ) -> Evaluation:
     """Measure a model on batches, without dropout and label smoothing.
@@ -90,31 +104,44 @@ def evaluate(
     Args:
         batches: one pass, e.g. ``Batches.once()``.
         n_characters: the characters of the text that they predict.
+        criterion: what is measured.
         precision: of the arithmetic; batches are summed in float64.
 
     Raises:
         DataError: no labels at all.
     """
     device = model.device
-    losses: list[torch.Tensor] = []
-    n_tokens, memories = 0, Memories()
-    with evaluating(model), unchanged_randomness(device):
+    losses: list[torch.Tensor] = []  # [parts] each
+    counts: list[tuple[int, ...]] = []
+    tally, memories = Tally(), Memories()
+    with evaluating(model), unchanged_randomness(device), arithmetic(precision, device):
         for batch in batches:
-            count = batch.n_labels
-            if count:
-                losses.append(loss_without_gradient(model, batch.to(device), precision, memories.of(batch)))
-                n_tokens += count
-    if not n_tokens:
+            count = criterion.counts(batch)
+            if any(count):
+                sums = criterion.evaluation(model, batch.to(device), memories.of(batch))
+                losses.append(torch.stack(sums.losses))
+                counts.append(count)
+                tally.add(sums)
+    totals = total_counts(counts)
+    if not any(totals[:1]):
         raise DataError("there must be at least one token to predict", remedy="Evaluate on another text.")
-    return Evaluation(float(torch.stack(losses).cpu().double().sum()), n_tokens, n_characters)
+    parts = torch.stack(losses).cpu().double().sum(0)  # [parts]
+    measures = {name: float(value) for name, value in criterion.summary(tally.measures, totals).items()}
+    total = float(parts[0] if len(parts) == 1 else mean_loss(parts.unbind(), totals) * totals[0])
+    return Evaluation(total, totals[0], n_characters, measures, criterion.unit)
 
 
 def evaluate_pass(
-    model: Transformer, batches: Batches, objective: Objective, *, precision: Precision = "fp32"
+    model: Transformer,
+    batches: Batches,
+    objective: Objective,
+    *,
+    criterion: Criterion = CROSS_ENTROPY,
+    precision: Precision = "fp32",
 ) -> Evaluation:
     """`evaluate` one pass of a loader; its characters count where the objective predicts every token."""
     characters = None if isinstance(objective, Masked) else batches.n_characters
-    return evaluate(model, batches.once(), n_characters=characters, precision=precision)
+    return evaluate(model, batches.once(), n_characters=characters, criterion=criterion, precision=precision)
 
 
 def evaluate_documents(

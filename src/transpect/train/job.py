@@ -17,7 +17,7 @@ from transpect.data.objectives import Objective
 from transpect.data.split import split
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
-from transpect.train.loss import check_head
+from transpect.train.criteria import Criterion, Setting
 from transpect.train.memories import Memories
 from transpect.train.recipe import Recipe, TokenizerSpec
 from transpect.train.recompute import recompute_activations
@@ -38,6 +38,7 @@ class Job:
         batches: to train on.
         valid: to evaluate on, if anything.
         generation: special ids for whoever writes with the model.
+        criterion: what is made small.
         memories: what rows that go on from update to update remember.
     """
 
@@ -48,6 +49,7 @@ class Job:
     batches: Batches
     valid: Batches | None
     generation: Data
+    criterion: Criterion
     memories: Memories = field(default_factory=Memories)
 
     @property
@@ -78,7 +80,8 @@ def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)
     model = recompute_activations(Transformer(objective.adapt(config), seed=spec.seed).to(device))
-    check_head(model)
+    assert full.train.loss is not None
+    criterion = full.train.loss.build(Setting(full, model, tokenizer))
     assert spec.eval_batch_size is not None
 
     def loader(documents: Documents, batch_size: int, slots: int = 1) -> Batches:
@@ -94,6 +97,7 @@ def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
         batches=loader(train, spec.batch_size, spec.accumulate),
         valid=None if valid is None else loader(valid, spec.eval_batch_size),
         generation=dict(objective.generation(tokenizer)),
+        criterion=criterion,
     )
 
 

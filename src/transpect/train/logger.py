@@ -52,7 +52,8 @@ class Logger(Protocol):
 
     def record(self, record: Record) -> None:
         """Measures of a step: ``step epoch loss lr grad_norm tokens tokens_per_s seconds``, and after an evaluation
-        also ``valid_loss valid_perplexity`` and ``valid_bits_per_character`` where that means something."""
+        also ``valid_loss``, and ``valid_perplexity`` and ``valid_bits_per_character`` where they mean something; and
+        what else the criterion says, under its own names and ``valid_…``."""
 
     def note(self, text: str) -> None:
         """Something for a person to read."""

@@ -66,8 +66,6 @@ def accumulate_gradient(
 ) -> Tensor:
     """Add the gradient of (summed loss of ``batch``) / ``n_labels`` to the weights' own.
 
-    Only labelled tokens pass through the head, and only as many at a time as `rows_at_once` says have logits.
-
     Args:
         batch: a micro-batch, on the model's device.
         n_labels: the labels of the whole update.
@@ -78,24 +76,28 @@ def accumulate_gradient(
     Returns:
         the summed loss of ``batch``, without a graph.
     """
-    readout = Readout.of(model)
     with arithmetic(precision, batch.ids.device):
-        hidden, labels = labelled(model, batch, memory)
-        features = features_of(model, hidden)
-        at_once = rows_at_once(readout.weight)
-        loss = summed_cross_entropy(features, labels, readout, smoothing=smoothing, at_once=at_once)
+        loss = training_loss(model, batch, smoothing, memory)
     torch.autograd.backward(loss / n_labels)
     return loss.detach()
 
 
-def loss_without_gradient(
-    model: Transformer, batch: Batch, precision: Precision = "fp32", memory: Memory = NO_MEMORY
-) -> Tensor:
+def training_loss(model: Transformer, batch: Batch, smoothing: float = 0.0, memory: Memory = NO_MEMORY) -> Tensor:
+    """The summed loss of ``batch`` in nats, to be differentiated.
+
+    Only labelled tokens pass through the head, and only as many at a time as `rows_at_once` says have logits.
+    """
+    readout = Readout.of(model)
+    hidden, labels = labelled(model, batch, memory)
+    at_once = rows_at_once(readout.weight)
+    return summed_cross_entropy(features_of(model, hidden), labels, readout, smoothing=smoothing, at_once=at_once)
+
+
+def evaluation_loss(model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Tensor:
     """The summed loss of ``batch`` in nats, without smoothing; call it under `torch.no_grad`."""
-    with arithmetic(precision, batch.ids.device):
-        hidden, labels = labelled(model, batch, memory)
-        pieces = pieces_of(hidden, labels, model.config.vocab_size)
-        return torch.stack([summed_loss(logits_of(model, piece, batch), answers) for piece, answers in pieces]).sum()
+    hidden, labels = labelled(model, batch, memory)
+    pieces = pieces_of(hidden, labels, model.config.vocab_size)
+    return torch.stack([summed_loss(logits_of(model, piece, batch), answers) for piece, answers in pieces]).sum()
 
 
 def labelled(model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> tuple[Tensor, Tensor]:

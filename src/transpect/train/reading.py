@@ -99,10 +99,12 @@ class _Reader:
         _name_kind(sections["train"], "optimizer", default.optimizer.kind)
         _name_kind(sections["train"], "schedule", default.schedule.kind)
         _name_kind(sections["data"], "objective", OBJECTIVES[model.config.kind].kind)
+        data = _read(DataSpec, "data", sections["data"])
+        _name_kind(sections["train"], "loss", (data.objective or OBJECTIVES[model.config.kind]).loss)
         return Recipe(
             model,
             _read_tokenizer(sections["tokenizer"]),
-            _read(DataSpec, "data", sections["data"]),
+            data,
             _read(TrainSpec, "train", sections["train"]),
             _read(LoggingSpec, "logging", sections["logging"]),
         )

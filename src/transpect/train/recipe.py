@@ -16,6 +16,7 @@ from transpect.core.presets import preset
 from transpect.data.objectives import Objective
 from transpect.data.sources import Source
 from transpect.text.tokenizer import Tokenizer
+from transpect.train.criteria import Loss, usual_loss
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
 from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
 from transpect.train.precision import Precision, check_precision
@@ -133,6 +134,7 @@ class TrainSpec:
         batch_size: rows of a micro-batch.
         accumulate: micro-batches of an update.
         eval_batch_size: rows at a time in evaluation; None is ``batch_size``, or 1 for an objective that remembers.
+        loss: what is made small; None is what the objective is usually trained with.
         optimizer: with its options.
         layer_decay: the rate of each layer is so much of that of the layer above it; see `Grouping`.
         groups: rates and decays of weights by name; see `GroupRule`.
@@ -154,6 +156,7 @@ class TrainSpec:
     batch_size: int = 32
     accumulate: int = 1
     eval_batch_size: int | None = None
+    loss: Loss | None = None
     optimizer: Optimizer = field(default_factory=AdamW)
     layer_decay: float = 1.0
     groups: tuple[GroupRule, ...] = ()
@@ -245,6 +248,7 @@ class Recipe:
             data=replace(self.data, objective=self.objective, seq_len=self.seq_len),
             train=replace(
                 train,
+                loss=train.loss or usual_loss(self.objective),
                 optimizer=optimizer,
                 schedule=schedule,
                 eval_batch_size=train.eval_batch_size or rows_at_once(self.objective, train.batch_size),

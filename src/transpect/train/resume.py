@@ -15,7 +15,7 @@ from transpect.train.state import FOLDER, has_state
 
 BEST, LAST, METRICS, RECIPE, TENSORBOARD = "best", "last", "metrics.jsonl", "recipe.yaml", "tensorboard"
 
-FIXED = ("model", "tokenizer", "data.objective", "data.seq_len", "train.seed", "train.optimizer.kind")
+FIXED = ("model", "tokenizer", "data.objective", "data.seq_len", "train.seed", "train.loss", "train.optimizer.kind")
 """What a run can't change on its way. The documents are compared by what they hold, not by where they are."""
 
 

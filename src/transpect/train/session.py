@@ -128,7 +128,7 @@ class Session:
             drawn,
             rate=spec.schedule.rate(progress.step + 1, self._scale),
             clip=spec.clip,
-            smoothing=spec.label_smoothing,
+            criterion=self._job.criterion,
             precision=spec.precision,
             memories=self._job.memories,
         )
@@ -143,7 +143,9 @@ class Session:
         assert job.valid is not None
         with self._clock.paused():
             self._watch.look()
-            self.evaluation = evaluate_pass(job.model, job.valid, job.objective, precision=self._spec.precision)
+            self.evaluation = evaluate_pass(
+                job.model, job.valid, job.objective, criterion=job.criterion, precision=self._spec.precision
+            )
             loss = self.evaluation.loss
             if not loss < float("inf"):
                 raise TrainingError(f"the valid loss must be finite, and at step {progress.step} it is not", value=loss)
@@ -166,12 +168,11 @@ class Session:
             "tokens": self.progress.tokens,
             "tokens_per_s": self._tokens / lap,
             "seconds": self.progress.seconds,
+            **{name: float(value) for name, value in self.update.measures.items()},
         }
         self._tokens = 0
         if evaluation is not None:
-            record |= {"valid_loss": evaluation.loss, "valid_perplexity": evaluation.perplexity}
-            if evaluation.bits_per_character is not None:
-                record["valid_bits_per_character"] = evaluation.bits_per_character
+            record |= {f"valid_{name}": value for name, value in evaluation.means().items()}
         self._logger.record(record)
 
 

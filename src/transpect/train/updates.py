@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,11 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from transpect.base.errors import DataError
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
-from transpect.train.loss import accumulate_gradient
+from transpect.train.criteria import CROSS_ENTROPY, Criterion
+from transpect.train.criteria.base import Tally, mean_loss, total_counts
 from transpect.train.memories import Memories
 from transpect.train.optimizers import set_rate
-from transpect.train.precision import Precision
+from transpect.train.precision import Precision, arithmetic
 
 DRAWS = 100
 """How many updates in a row may come without a single label before that is an error."""
@@ -26,16 +27,19 @@ class Update:
     """What one update was.
 
     Attributes:
-        loss: mean over its labels, nats; with label smoothing where that is on. On the device.
+        loss: of its criterion: for most the mean over its labels in nats, with label smoothing where that is on. On
+            the device.
         grad_norm: the global norm of the gradient before clipping. On the device.
         n_labels: how many tokens were predicted.
         n_tokens: how many tokens were read.
+        measures: what else the criterion says. On the device.
     """
 
     loss: Tensor
     grad_norm: Tensor
     n_labels: int
     n_tokens: int
+    measures: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def draw(batches: Iterator[Batch], count: int) -> list[Batch]:
@@ -62,11 +66,11 @@ def update(
     *,
     rate: float,
     clip: float | None = None,
-    smoothing: float = 0.0,
+    criterion: Criterion = CROSS_ENTROPY,
     precision: Precision = "fp32",
     memories: Memories | None = None,
 ) -> Update:
-    """Make one update with the gradient of the mean loss over all labels of ``batches``.
+    """Make one update with the gradient of the mean loss over all that is counted in ``batches``.
 
     A micro-batch without labels adds nothing, and the update is the one that a single large batch would have made.
     ``model`` must be in training mode; its gradients are None before and after.
@@ -75,7 +79,7 @@ def update(
         batches: micro-batches, with at least one label among them.
         rate: the learning rate of this update.
         clip: the global gradient norm to clip to; None clips nothing.
-        smoothing: label smoothing ε.
+        criterion: whose loss is made small.
         precision: of the forward and backward arithmetic.
         memories: of the updates before, for batches whose rows go on from theirs; None is none yet.
 
@@ -84,21 +88,30 @@ def update(
     """
     device = model.device
     memories = Memories() if memories is None else memories
-    counts = [batch.n_labels for batch in batches]
-    n_labels = sum(counts)
+    counts = [criterion.counts(batch) for batch in batches]
+    totals, tally = total_counts(counts), Tally()
     total = torch.zeros((), dtype=torch.float32, device=device)
     for batch, count in zip(batches, counts, strict=True):
-        if not count:
+        if not any(count):
             continue
         moved = batch if batch.ids.device == device else batch.to(device)
-        total += accumulate_gradient(
-            model, moved, n_labels=n_labels, smoothing=smoothing, precision=precision, memory=memories.of(moved)
-        )
+        with arithmetic(precision, device):
+            sums = criterion.training(model, moved, memories.of(moved))
+        loss = mean_loss(sums.losses, totals)
+        torch.autograd.backward(loss)
+        total += loss.detach()
+        tally.add(sums)
     norm = clip_gradient(model, clip)
     set_rate(optimizer, rate)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return Update(total / n_labels, norm, n_labels, sum(batch.n_tokens for batch in batches))
+    return Update(
+        loss=total,
+        grad_norm=norm,
+        n_labels=sum(batch.n_labels for batch in batches),
+        n_tokens=sum(batch.n_tokens for batch in batches),
+        measures=criterion.summary(tally.measures, totals),
+    )
 
 
 def clip_gradient(model: nn.Module, limit: float | None) -> Tensor:

@@ -63,6 +63,8 @@ class Objective(Variant):
     """What of a document is read and what is predicted; a kind owns its options."""
 
     needs: ClassVar[Needs]
+    loss: ClassVar[str] = "cross_entropy"
+    """The kind of ``train.loss`` that it is trained with where nothing else is said."""
 
     @property
     @abstractmethod
