@@ -86,7 +86,7 @@ def test_data_on_the_command_line_replaces_the_recipe_s(cli, recipe, tmp_path) -
     answer = cli("train", recipe, "--out", run, "--data", data, "--train.max_steps", 1)
     assert answer.code == 0, answer.err
     used = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
-    assert used["data"]["train"] == {"kind": "text", "path": str(data), "by": "auto"}
+    assert used["data"]["train"] == {"kind": "text", "path": str(data), "by": "auto", "on_bad_line": "error"}
     assert json.loads(cli("eval", run, "--json").out)["n_documents"] == 2, "a twentieth is held out"
 
 

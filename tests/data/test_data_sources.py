@@ -222,8 +222,9 @@ def test_a_source_of_the_same_kind_lends_its_options(tmp_path: Path) -> None:
     ("names", "message"),
     [
         (
-            ["x.parquet"],
-            "must end in .txt, .text, .md, .jsonl, .ndjson, .tsv for its kind to be known (got '.parquet')",
+            ["x.docx"],
+            "must end in .txt, .text, .md, .jsonl, .ndjson, .tsv, .csv, .parquet for its kind to be known (.gz or .zst "
+            "may follow) (got '.docx')",
         ),
         (["x"], "for its kind to be known"),
         (["a.txt", "b.jsonl"], "must be of one kind (got ['a.txt', 'b.jsonl'])"),

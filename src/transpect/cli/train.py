@@ -34,6 +34,9 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=destination, help=tr("cli.train.out"))],
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help=tr("cli.train.data"))] = None,
     resume: Annotated[str, typer.Option("--resume", metavar="auto|never|DIR", help=tr("cli.train.resume"))] = "never",
+    on_bad_line: Annotated[
+        str | None, typer.Option("--on-bad-line", metavar="error|skip", help=tr("cli.on_bad_line"))
+    ] = None,
     return_memory: Annotated[bool, typer.Option("--return-memory", help=tr("cli.train.return_memory"))] = False,
 ) -> None:
     """Train and leave a run directory; 130 is the exit code of a run that was stopped and saved."""
@@ -44,6 +47,6 @@ def train(
     from transpect.train import load_recipe
     from transpect.train import train as run
 
-    result = run(load_recipe(recipe, ctx.obj, data), out, resume=resume)
+    result = run(load_recipe(recipe, ctx.obj, data, on_bad_line), out, resume=resume)
     if result.reason == "interrupted":
         raise typer.Exit(INTERRUPTED)

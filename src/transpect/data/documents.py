@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import final
 
+from transpect.data.skipping import NOTHING_SKIPPED, Skipped
+
 Segmenter = Callable[[str], Sequence[str]]
 """Cuts a text into its words, in order; what stands between two words (spaces) is left out."""
 
@@ -42,6 +44,11 @@ class Documents(ABC):
     def segmenter(self) -> Segmenter | None:
         """How the source itself cuts a text into words, where it knows."""
 
+    @property
+    def skipped(self) -> Skipped:
+        """The lines that were passed over because they could not be read."""
+        return NOTHING_SKIPPED
+
     @abstractmethod
     def __getitem__(self, index: int) -> Document:
         """Document ``index``, from 0."""
@@ -59,6 +66,7 @@ class Listed(Documents):
 
     items: Sequence[Document]
     segments: Segmenter | None = None
+    skipped: Skipped = NOTHING_SKIPPED
 
     @property
     def size(self) -> int:

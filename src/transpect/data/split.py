@@ -37,7 +37,7 @@ def split(documents: Documents, fraction: float, seed: int = 0) -> tuple[Listed,
     for document in documents:
         parts[ranks[document] <= limit].append(document)
     train, valid = parts
-    return Listed(train, documents.segmenter), Listed(valid, documents.segmenter)
+    return Listed(train, documents.segmenter, documents.skipped), Listed(valid, documents.segmenter)
 
 
 def _rank(document: Document, seed: int) -> bytes:
@@ -63,6 +63,6 @@ def _cut(documents: Documents, fraction: float) -> tuple[Listed, Listed]:
         )
     line = None if document.line is None else document.line + train.count("\n")
     return (
-        Listed([replace(document, text=train)], documents.segmenter),
+        Listed([replace(document, text=train)], documents.segmenter, documents.skipped),
         Listed([replace(document, text=valid, line=line)], documents.segmenter),
     )

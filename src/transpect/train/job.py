@@ -14,6 +14,7 @@ from transpect.core.model import Transformer
 from transpect.data.documents import Documents
 from transpect.data.loader import Batches
 from transpect.data.objectives import Objective
+from transpect.data.skipping import NOTHING_SKIPPED, Skipped
 from transpect.data.split import split
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
@@ -40,6 +41,7 @@ class Job:
         generation: special ids for whoever writes with the model.
         criterion: what is made small.
         memories: what rows that go on from update to update remember.
+        skipped: lines of the data that were passed over because they could not be read.
     """
 
     recipe: Recipe
@@ -51,6 +53,7 @@ class Job:
     generation: Data
     criterion: Criterion
     memories: Memories = field(default_factory=Memories)
+    skipped: Skipped = NOTHING_SKIPPED
 
     @property
     def objective(self) -> Objective:
@@ -98,7 +101,13 @@ def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
         valid=None if valid is None else loader(valid, spec.eval_batch_size),
         generation=dict(objective.generation(tokenizer)),
         criterion=criterion,
+        skipped=_skipped(train, valid, held_out=isinstance(recipe.data.valid, float)),
     )
+
+
+def _skipped(train: Documents, valid: Documents | None, *, held_out: bool) -> Skipped:
+    """Where a share is held out, both are of one source."""
+    return train.skipped if valid is None or held_out else train.skipped + valid.skipped
 
 
 def make_tokenizer(spec: TokenizerSpec, documents: Documents) -> Tokenizer:

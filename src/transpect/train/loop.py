@@ -136,6 +136,8 @@ def train(
                 logger.note(remark)
             with Interruption(listen=handle_signals) as interruption:
                 reason = session.go(lambda step: interruption.requested is not None or should_stop(step))
+            if job.skipped.count:
+                logger.note(str(job.skipped))
             logger.note(_farewell(session, reason, run, spec.max_steps, interruption.requested, command))
         finally:
             logger.close()

@@ -8,7 +8,7 @@ names) or a whole `ModelConfig`; ``vocab_size`` may be left to the tokenizer in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from transpect.base.codec import (
     to_data,
 )
 from transpect.base.errors import ConfigError, TokenizerError, TranspectError
-from transpect.data.sources import Source, source_from_path
+from transpect.data.sources import Source, source_from_path, with_bad_lines
 from transpect.text.kinds import KINDS, Kind
 from transpect.text.train import resolve_kind
 from transpect.train.evaluate import OBJECTIVES
@@ -42,7 +42,12 @@ SECTIONS: dict[str, type] = {
 }
 
 
-def load_recipe(path: str | Path, overrides: Iterable[tuple[str, Any]] = (), data: str | Path | None = None) -> Recipe:
+def load_recipe(
+    path: str | Path,
+    overrides: Iterable[tuple[str, Any]] = (),
+    data: str | Path | None = None,
+    on_bad_line: str | None = None,
+) -> Recipe:
     """Read a recipe file.
 
     Args:
@@ -50,19 +55,21 @@ def load_recipe(path: str | Path, overrides: Iterable[tuple[str, Any]] = (), dat
         overrides: dotted keys and values, as from ``--train.max_steps 24``; a string is read as YAML.
         data: train on this file or folder instead (``--data``), and evaluate on a part of it that is held out. With
             an override of ``data.valid``, that stands.
+        on_bad_line: set in every source that has it (``--on-bad-line``): ``error`` or ``skip``.
 
     Raises:
         ConfigError: a key or value that is wrong, with file and line, or with the option that set it.
         DataError: ``data`` is no file whose kind is known.
     """
     content, lines = load_yaml(path)
-    return parse_recipe(content, overrides, data, file=path, lines=lines)
+    return parse_recipe(content, overrides, data, on_bad_line, file=path, lines=lines)
 
 
 def parse_recipe(
     content: Mapping[str, Any],
     overrides: Iterable[tuple[str, Any]] = (),
     data: str | Path | None = None,
+    on_bad_line: str | None = None,
     *,
     file: str | Path | None = None,
     lines: Lines | None = None,
@@ -76,7 +83,8 @@ def parse_recipe(
     """
     options = list(overrides)
     try:
-        return _Reader(content, options, data).recipe()
+        recipe = _Reader(content, options, data).recipe()
+        return recipe if on_bad_line is None else replace(recipe, data=with_bad_lines(recipe.data, on_bad_line))
     except TranspectError as error:
         raise _located(error, options, file, lines or {}) from None
 

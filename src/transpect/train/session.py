@@ -171,6 +171,8 @@ class Session:
             **{name: float(value) for name, value in self.update.measures.items()},
         }
         self._tokens = 0
+        if self._job.skipped.count:
+            record["bad_lines"] = self._job.skipped.count
         if evaluation is not None:
             record |= {f"valid_{name}": value for name, value in evaluation.means().items()}
         self._logger.record(record)

@@ -19,6 +19,10 @@ ROWS: dict[str, Row] = {
         "zh": "“transpect COMMAND --help” 给出详细说明。语言由 TRANSPECT_LANG=en 或 zh 选定，否则随系统区域设置；"
         "TRANSPECT_DEBUG=1 显示错误的完整回溯。",
     },
+    "cli.on_bad_line": {
+        "en": "What becomes of a line that can't be read: error names it, skip passes over it and counts.",
+        "zh": "遇到无法读取的行时：error 报出该行并停止，skip 跳过并计数。",
+    },
     "cli.json": {"en": "Print JSON, for programs.", "zh": "输出 JSON，供程序读取。"},
     "cli.model_path": {
         "en": "A model: a Hugging Face directory, a training run (its best is taken), a .gguf file, pip:PACKAGE, or "
@@ -105,8 +109,8 @@ ROWS: dict[str, Row] = {
         "zh": "保存目录：尚不存在、为空，或只含旧的分词器。",
     },
     "cli.tokenizer.files": {
-        "en": "Data to train on: text files, folders of them, JSONL (field `text`) or TSV.",
-        "zh": "训练数据：文本文件、文件夹、JSONL（text 字段）或 TSV。",
+        "en": "Data to train on: text files, folders of them, JSONL (field `text`), CSV, TSV or Parquet.",
+        "zh": "训练数据：文本文件、文件夹、JSONL（text 字段）、CSV、TSV 或 Parquet。",
     },
     "cli.tokenizer.path": {
         "en": "A directory that holds a tokenizer, a tokenizer's own file, a training run, or a model's name (see "

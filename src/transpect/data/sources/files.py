@@ -1,4 +1,4 @@
-"""From a path to files, and from a file to its text: strict, and by name where something is wrong."""
+"""From a path to files, and from a file to its lines: strict, and by name where something is wrong."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from transpect.base.errors import DataError
+from transpect.data.sources.compression import ending, opened
+
+Line = tuple[int, str | DataError]
+"""A line's number from 1, and its text without its end, or what is wrong with it."""
+
+_MARK = b"\xef\xbb\xbf"
 
 
 def find(path: str, endings: tuple[str, ...]) -> list[Path]:
@@ -16,14 +22,14 @@ def find(path: str, endings: tuple[str, ...]) -> list[Path]:
         path: a file (of any ending), a folder (every file below it with one of the endings, hidden ones left out) or a
             glob, in which ``**`` is any depth. A relative one starts where the program runs; ``~`` and ``$NAME`` are
             not expanded.
-        endings: e.g. ``(".txt",)``, in lower case; those of files may be in either.
+        endings: e.g. ``(".txt",)``, in lower case; those of files may be in either, with ``.gz`` or ``.zst`` after it.
 
     Raises:
         DataError: there is no such file, or none in the folder.
     """
     place = Path(path)
     if place.is_dir():
-        files = [file for file in place.rglob("*") if file.suffix.lower() in endings and _is_shown(file, place)]
+        files = [file for file in place.rglob("*") if ending(file) in endings and _is_shown(file, place)]
         if not files:
             raise DataError(f"the folder must hold a file that ends in {' or '.join(endings)}", file=path)
         return sorted(files)
@@ -43,29 +49,60 @@ def read_text(file: Path) -> str:
     Raises:
         DataError: it can't be read, or is not UTF-8; the line of the first wrong byte is named.
     """
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"the file can't be read: {error.strerror}", file=file) from error
+    with opened(file) as stream:
+        data = stream.read()
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"text must be UTF-8; byte {error.start} of the file is not",
-            value=data[error.start : error.start + 4],
-            file=file,
-            line=data.count(b"\n", 0, error.start) + 1,
-            remedy="If it is GBK or GB 18030, convert it: iconv -f GB18030 -t UTF-8 OLD > NEW.",
-        ) from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+        # of a file with a mark, the decoder counts from behind it
+        at = error.start + (len(_MARK) if len(error.object) < len(data) else 0)
+        raise not_utf8(file, data.count(b"\n", 0, at) + 1, at, data[at : at + 4]) from error
+    return _with_line_feeds(text)
 
 
-def lines(file: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, each with its number from 1 and without its end.
+def all_lines(file: Path) -> Iterator[Line]:
+    r"""The lines of a UTF-8 file, one at a time. A byte order mark at its start is dropped.
 
-    Only a line feed ends a line; U+2028 and its like are text.
+    ``\n``, ``\r\n`` and ``\r`` end a line; U+2028 and its like are text.
+
+    Raises:
+        DataError: the file can't be read.
     """
-    return ((number, line) for number, line in enumerate(read_text(file).split("\n"), 1) if line.strip())
+    number, offset = 1, 0
+    with opened(file) as stream:
+        for data in stream:
+            start = len(_MARK) if not offset and data.startswith(_MARK) else 0
+            try:
+                parts = _with_line_feeds(data[start:].decode()).removesuffix("\n").split("\n")
+            except UnicodeDecodeError as error:
+                at = start + error.start
+                yield number, not_utf8(file, number, offset + at, data[at : at + 4])
+                parts = []
+                number += 1
+            for part in parts:
+                yield number, part
+                number += 1
+            offset += len(data)
+
+
+def lines(file: Path) -> Iterator[Line]:
+    """The lines that are not blank (see `all_lines`)."""
+    return ((number, line) for number, line in all_lines(file) if isinstance(line, DataError) or line.strip())
+
+
+def not_utf8(file: Path, line: int, offset: int, wrong: bytes) -> DataError:
+    """What is said of bytes that are no text: file, line, and which byte of the file (unpacked), from 0."""
+    return DataError(
+        f"text must be UTF-8; byte {offset} of the file is not",
+        value=wrong,
+        file=file,
+        line=line,
+        remedy="If it is GBK or GB 18030, convert it: iconv -f GB18030 -t UTF-8 OLD > NEW.",
+    )
+
+
+def _with_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _is_shown(file: Path, folder: Path) -> bool:

@@ -3,51 +3,55 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, ClassVar, final
 
-from transpect.base.codec import did_you_mean
 from transpect.base.errors import DataError
-from transpect.data.documents import Document, Listed
-from transpect.data.sources.base import Source
-from transpect.data.sources.files import find, lines
-
-JSONL_ENDINGS: Final = (".jsonl", ".ndjson")
+from transpect.data.documents import Document
+from transpect.data.skipping import OnBadLine
+from transpect.data.sources.base import FileSource
+from transpect.data.sources.fields import document_of
+from transpect.data.sources.files import lines
 
 
 @final
 @dataclass(frozen=True)
-class Jsonl(Source, kind="jsonl"):
+class Jsonl(FileSource, kind="jsonl"):
     """One JSON object a line. Blank lines are passed over; a blank text is an error.
 
     Attributes:
         path: a file, a folder or a glob (see `find`).
         field: the key of the text; of pairs, of the source.
         target: of pairs, the key of the target; None is single texts.
+        on_bad_line: ``error``, or ``skip`` and count it.
     """
 
     path: str
     field: str = "text"
     target: str | None = None
+    on_bad_line: OnBadLine = "error"
 
-    def documents(self) -> Listed:
-        found = [
-            self._document(file, number, line)
-            for file in find(self.path, JSONL_ENDINGS)
-            for number, line in lines(file)
-        ]
-        if not found:
-            raise DataError("a source must hold text; this one is blank", file=self.path)
-        return Listed(found)
+    endings: ClassVar = (".jsonl", ".ndjson")
 
-    def _document(self, file: Path, number: int, line: str) -> Document:
-        row = _parse(file, number, line)
-        target = None if self.target is None else _text(row, self.target, file, number)
-        return Document(_text(row, self.field, file, number), target, str(file), number)
+    def read(self, file: Path) -> Iterator[Document | DataError]:
+        for number, line in lines(file):
+            try:
+                row = parse_object(file, number, line)
+                yield document_of(row, self.field, self.target, str(file), number)
+            except DataError as error:
+                yield error
 
 
-def _parse(file: Path, number: int, line: str) -> dict[str, Any]:
+def parse_object(file: Path, number: int, line: str | DataError) -> dict[str, Any]:
+    """The object of a line.
+
+    Raises:
+        DataError: the line is none.
+    """
+    if isinstance(line, DataError):
+        raise line
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -69,32 +73,3 @@ def _parse(file: Path, number: int, line: str) -> dict[str, Any]:
             "a line must be one JSON object", value=row, file=file, line=number, remedy='Write {"text": "…"}.'
         )
     return row
-
-
-def _text(row: dict[str, Any], field: str, file: Path, number: int) -> str:
-    if field not in row:
-        known = f"{did_you_mean(field, row)} The line has {', '.join(map(repr, row)) or 'no keys'}."
-        raise DataError(
-            f"every line must have the field {field!r}",
-            file=file,
-            line=number,
-            remedy=f"{known.strip()} Name the field in the source's options.",
-        )
-    text = row[field]
-    if not isinstance(text, str):
-        raise DataError(f"the field {field!r} must be a string", value=text, file=file, line=number, remedy="Quote it.")
-    if not text.strip():
-        raise DataError(
-            f"the field {field!r} must hold text", value=text, file=file, line=number, remedy="Remove the line."
-        )
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"the field {field!r} holds half of a surrogate pair, which is no character",
-            value=text[error.start : error.end],
-            file=file,
-            line=number,
-            remedy="Write the character itself, or both halves of its escape.",
-        ) from error
-    return text
