@@ -102,7 +102,7 @@ def test_last_is_the_state_and_best_is_the_best(recipe_of: Make, tmp_path: Path)
     harmful = {"train.optimizer.lr": 3.0, "train.clip": None, "train.eval_every": 1, "train.schedule.warmup": 7}
     result = train(recipe_of("causal", harmful), tmp_path)
     losses = {line["step"]: line["valid_loss"] for line in read_metrics(tmp_path)}
-    assert result.best_loss == min(losses.values())
+    assert result.best_value == min(losses.values())
     assert result.best_step == min(losses, key=lambda step: losses[step])
     assert result.best_step != 7
     state = read_state(tmp_path).part("model")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from transpect.train import Quiet, Recipe, TrainingError, read_metrics, session, train
+from transpect.train.best import Best
 from transpect.train.progress import Progress
 from transpect.train.state import read_state
 from transpect.train.updates import Update
@@ -45,13 +46,13 @@ def test_patience_counts_evaluations_without_a_fall_by_min_delta(min_delta: floa
     seen = []
     for step, loss in enumerate((5.0, 4.8, 4.6, 4.4, 4.5, 4.3), 1):
         progress.step = step
-        best = progress.judge(loss, min_delta)
-        seen.append((best, progress.stale))
+        place = progress.judge(loss, Best(), min_delta)
+        seen.append((place == 0, progress.stale))
     if min_delta:
         assert seen == [(True, 0), (True, 1), (True, 2), (True, 0), (False, 1), (True, 2)]
     else:
         assert seen == [(True, 0), (True, 0), (True, 0), (True, 0), (False, 1), (True, 0)]
-    assert (progress.best_loss, progress.best_step) == (4.3, 6)
+    assert (progress.best_value, progress.best_step) == (4.3, 6)
     assert progress.is_stale(2) == bool(min_delta)
     assert not progress.is_stale(None)
 

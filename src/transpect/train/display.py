@@ -50,6 +50,9 @@ class Lines(Quiet):
         left = (self._clock() - self._begun) / (step - self._first) * (self._last - step)
         self.note(f"step {step}/{self._last}  {numbers(record)}  {timedelta(seconds=round(left))} left")
 
+    def sample(self, step: int, prompt: str, text: str) -> None:
+        self.note(shown_sample(prompt, text))
+
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -86,6 +89,9 @@ class Bar(Quiet):
         trained = {name: value for name, value in record.items() if not name.startswith("valid_")}
         self._progress.update(self._task, completed=int(record["step"]), numbers=f"{numbers(trained)}{self._valid}")
 
+    def sample(self, step: int, prompt: str, text: str) -> None:
+        self.note(shown_sample(prompt, text))
+
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -102,6 +108,11 @@ def announce(console: Console, run: Run, *, plain: bool) -> None:
     where = f", going on from step {run.first}" if run.first else ""
     text = f"{run.n_parameters:,} parameters on {run.device}, {run.last} steps{where}, into {run.out}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def shown_sample(prompt: str, text: str) -> str:
+    """A prompt and what was written after it, on a line."""
+    return f"  {prompt!r} → {text!r}"
 
 
 def numbers(record: Record) -> str:

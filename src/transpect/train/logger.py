@@ -55,6 +55,9 @@ class Logger(Protocol):
         also ``valid_loss``, and ``valid_perplexity`` and ``valid_bits_per_character`` where they mean something; and
         what else the criterion says, under its own names and ``valid_…``."""
 
+    def sample(self, step: int, prompt: str, text: str) -> None:
+        """What the model wrote after a prompt, at an evaluation."""
+
     def note(self, text: str) -> None:
         """Something for a person to read."""
 
@@ -72,6 +75,9 @@ class Quiet:
         """Nothing."""
 
     def record(self, record: Record) -> None:
+        """Nothing."""
+
+    def sample(self, step: int, prompt: str, text: str) -> None:
         """Nothing."""
 
     def note(self, text: str) -> None:
@@ -101,6 +107,10 @@ class Loggers(Quiet):
         for logger in self._all:
             logger.record(record)
 
+    def sample(self, step: int, prompt: str, text: str) -> None:
+        for logger in self._all:
+            logger.sample(step, prompt, text)
+
     def note(self, text: str) -> None:
         for logger in self._all:
             logger.note(text)
@@ -109,11 +119,8 @@ class Loggers(Quiet):
         self._started.close()
 
 
-class MetricsFile(Quiet):
-    """``metrics.jsonl``: a JSON object a line, one line a step, in the order of steps.
-
-    A number that is not finite is written as null, since JSON has no word for it.
-    """
+class LinesFile(Quiet):
+    """A JSON object a line, each with its ``step``, in the order of steps."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -124,9 +131,9 @@ class MetricsFile(Quiet):
         self._file = self._path.open("ab")
         self._file.truncate(kept)
 
-    def record(self, record: Record) -> None:
-        clean = {name: value if math.isfinite(value) else None for name, value in record.items()}
-        self._file.write(json.dumps(clean).encode() + b"\n")
+    def write(self, line: Mapping[str, object]) -> None:
+        """Add a line."""
+        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
 
     def sync(self) -> None:
@@ -135,6 +142,20 @@ class MetricsFile(Quiet):
 
     def close(self) -> None:
         self._file.close()
+
+
+class MetricsFile(LinesFile):
+    """``metrics.jsonl``: a line a step. A number that is not finite is null, since JSON has no word for it."""
+
+    def record(self, record: Record) -> None:
+        self.write({name: value if math.isfinite(value) else None for name, value in record.items()})
+
+
+class SamplesFile(LinesFile):
+    """``samples.jsonl``: a line a prompt and evaluation."""
+
+    def sample(self, step: int, prompt: str, text: str) -> None:
+        self.write({"step": step, "prompt": prompt, "text": text})
 
 
 def kept_bytes(path: Path, step: int) -> int:
@@ -169,6 +190,11 @@ def read_metrics(run: Path) -> list[dict[str, float | int | None]]:
         raise DataError(f"not a file of JSON lines: {error}", file=path) from error
 
 
+def tag_of(name: str) -> str:
+    """A measure's name where measures stand in folders: ``train/loss``, ``valid/loss``."""
+    return f"valid/{name.removeprefix('valid_')}" if name.startswith("valid_") else f"train/{name}"
+
+
 class TensorBoard(Quiet):
     """Event files for TensorBoard: each measure as a scalar ``train/…`` or ``valid/…`` over steps."""
 
@@ -186,8 +212,10 @@ class TensorBoard(Quiet):
     def record(self, record: Record) -> None:
         for name, value in record.items():
             if name != "step":
-                tag = f"valid/{name.removeprefix('valid_')}" if name.startswith("valid_") else f"train/{name}"
-                self._writer.add_scalar(tag, value, int(record["step"]))
+                self._writer.add_scalar(tag_of(name), value, int(record["step"]))
+
+    def sample(self, step: int, prompt: str, text: str) -> None:
+        self._writer.add_text(f"samples/{prompt}", text, step)
 
     def close(self) -> None:
         self._writer.close()

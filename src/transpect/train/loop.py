@@ -2,10 +2,12 @@
 
 ::
 
-    out/best/           the checkpoint with the lowest valid loss, a Hugging Face directory with its tokenizer
+    out/best/           the best checkpoint (the lowest valid loss), a Hugging Face directory with its tokenizer
+    out/top/step-N/     the best ones, where several are kept
     out/last/           the latest checkpoint, likewise
     out/state/          what a resume needs
     out/metrics.jsonl   a line of measures for each logged step
+    out/samples.jsonl   what the model wrote at evaluations, where it was asked to
     out/recipe.yaml     the resolved recipe, itself a recipe
     out/tensorboard/    the same measures as event files
 """
@@ -28,11 +30,11 @@ from transpect.train.display import display
 from transpect.train.evaluate import Evaluation
 from transpect.train.interrupt import Interruption
 from transpect.train.job import Job, build
-from transpect.train.logger import Logger, Loggers, MetricsFile, Run, TensorBoard
+from transpect.train.logger import Logger, Loggers, MetricsFile, Run, SamplesFile, TensorBoard
 from transpect.train.progress import Progress
 from transpect.train.randomness import seed_all, unchanged_randomness
 from transpect.train.recipe import Recipe, dump_recipe, recipe_data
-from transpect.train.resume import METRICS, RECIPE, TENSORBOARD, adopt, changes, command_to_go_on, origin
+from transpect.train.resume import METRICS, RECIPE, SAMPLES, TENSORBOARD, adopt, changes, command_to_go_on, origin
 from transpect.train.session import Reason, Session, made_with
 from transpect.train.state import TrainingState, apply_state, read_state
 
@@ -46,8 +48,8 @@ class TrainResult:
         step: updates made.
         reason: all steps made (``finished``), no improvement for ``patience`` evaluations, or ``interrupted`` by a
             signal or by ``should_stop``.
-        best_step: the step of the lowest valid loss.
-        best_loss: that loss, nats per token.
+        best_step: the step of the best evaluation.
+        best_value: what it gave: by default the lowest valid loss, nats per token (see `Best`).
         train_loss: of the last update in this session, nats per label.
         evaluation: the last one in this session.
         seconds: spent on updates, over all sessions.
@@ -57,7 +59,7 @@ class TrainResult:
     step: int
     reason: Reason
     best_step: int | None
-    best_loss: float | None
+    best_value: float | None
     train_loss: float | None
     evaluation: Evaluation | None
     seconds: float
@@ -108,7 +110,9 @@ def train(
         metrics = MetricsFile(run / METRICS)
         shown = display(recipe.logging.progress, screen)
         files = [metrics, *([TensorBoard(run / TENSORBOARD)] if recipe.logging.tensorboard else [])]
-        logger = Loggers([*files, shown, *loggers])
+        files += [SamplesFile(run / SAMPLES)] if recipe.logging.samples is not None else []
+        trackers = [tracker.build() for tracker in recipe.logging.trackers]
+        logger = Loggers([*files, shown, *trackers, *loggers])
         progress, remarks = Progress(), list[str]()
         if state is not None:
             remarks = _check(state, job)
@@ -146,7 +150,7 @@ def train(
         step=progress.step,
         reason=reason,
         best_step=progress.best_step,
-        best_loss=progress.best_loss,
+        best_value=progress.best_value,
         train_loss=None if session.update is None else float(session.update.loss),
         evaluation=session.evaluation,
         seconds=progress.seconds,
@@ -181,18 +185,18 @@ def _write_recipe(run: Path, recipe: Recipe) -> None:
 
 def _farewell(session: Session, reason: Reason, run: Path, last: int, signal: str | None, command: str | None) -> str:
     progress = session.progress
-    best = (
-        "" if progress.best_loss is None else f" Best valid loss {progress.best_loss:.4f} at step {progress.best_step}."
-    )
+    metric = session.metric.replace("_", " ")
+    value = progress.best_value
+    best = "" if value is None else f" Best {metric} {value:.4f} at step {progress.best_step}."
     if reason == "interrupted":
         how = command_to_go_on(run) if command is None else command
         by = f" by {signal}" if signal else ""
         return f"Stopped{by} after step {progress.step} of {last}; all is saved in {run}.{best} To go on:\n  {how}"
     if session.update is None:
-        why = "all steps are made" if reason == "finished" else "the valid loss no longer falls"
+        why = "all steps are made" if reason == "finished" else f"the {metric} no longer gets better"
         return f"Nothing to do at step {progress.step} of {last}: {why}.{best}"
     if reason == "patience":
-        tried = f"{progress.stale} evaluations brought no better loss"
+        tried = f"{progress.stale} evaluations brought no better {metric}"
         return f"Stopped early at step {progress.step} of {last}: {tried}.{best}"
     return f"Done: {progress.step} steps in {run}.{best}"
 

@@ -16,11 +16,15 @@ from transpect.core.presets import preset
 from transpect.data.objectives import Objective
 from transpect.data.sources import Source
 from transpect.text.tokenizer import Tokenizer
+from transpect.train.best import Best
 from transpect.train.criteria import Loss, usual_loss
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
+from transpect.train.measures import Measure
 from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
 from transpect.train.precision import Precision, check_precision
+from transpect.train.samples import Samples
 from transpect.train.schedules import Cosine, Schedule
+from transpect.train.trackers import Tracker
 
 STAND_IN = 1
 """A vocabulary size that stands where the tokenizer's will be."""
@@ -146,8 +150,9 @@ class TrainSpec:
         eval_every: updates between evaluations; the last update is always followed by one.
         save_every: updates between savings of everything that a resume needs.
         log_every: updates between lines of metrics.
+        best: by which measure of an evaluation ``best/`` and ``patience`` go, and how many checkpoints are kept.
         patience: stop after so many evaluations without a better one; null never does.
-        min_delta: by how much the loss must fall (nats per token) to count as better for ``patience``.
+        min_delta: by how much that measure must be better to count as better for ``patience``.
         device: auto, cpu, cuda, cuda:N or mps.
         threads: CPU threads; null is ``OMP_NUM_THREADS``, or the cores that the process may use.
     """
@@ -168,6 +173,7 @@ class TrainSpec:
     eval_every: int = 200
     save_every: int = 200
     log_every: int = 10
+    best: Best = field(default_factory=Best)
     patience: int | None = None
     min_delta: float = 0.0
     device: str = "auto"
@@ -205,10 +211,16 @@ class LoggingSpec:
     Attributes:
         tensorboard: write event files for TensorBoard.
         progress: ``bar``, ``lines``, ``none``, or ``auto``: a bar on a terminal, lines elsewhere.
+        trackers: experiment trackers of others that are told too: ``wandb``, ``swanlab``.
+        measures: what else is measured: ``norms``, ``attention``.
+        samples: what the model writes at evaluations; null is nothing.
     """
 
     tensorboard: bool = True
     progress: Literal["auto", "bar", "lines", "none"] = "auto"
+    trackers: tuple[Tracker, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    samples: Samples | None = None
 
 
 @dataclass(frozen=True)
@@ -220,6 +232,10 @@ class Recipe:
     data: DataSpec
     train: TrainSpec = field(default_factory=TrainSpec)
     logging: LoggingSpec = field(default_factory=LoggingSpec)
+
+    def __post_init__(self) -> None:
+        if self.data.valid is None and self.train.best != Best():
+            raise ConfigError("train.best is judged by evaluations, which need data.valid", remedy="Set data.valid.")
 
     @property
     def objective(self) -> Objective:

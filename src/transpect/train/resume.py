@@ -11,11 +11,16 @@ from typing import Any
 from transpect.base.codec import Data
 from transpect.base.errors import ConfigError
 from transpect.interop import settled
+from transpect.train.best import TOP
 from transpect.train.state import FOLDER, has_state
 
 BEST, LAST, METRICS, RECIPE, TENSORBOARD = "best", "last", "metrics.jsonl", "recipe.yaml", "tensorboard"
+SAMPLES = "samples.jsonl"
 
-FIXED = ("model", "tokenizer", "data.objective", "data.seq_len", "train.seed", "train.loss", "train.optimizer.kind")
+FIXED = (
+    *("model", "tokenizer", "data.objective", "data.seq_len"),
+    *("train.seed", "train.loss", "train.optimizer.kind", "train.best.metric", "train.best.mode"),
+)
 """What a run can't change on its way. The documents are compared by what they hold, not by where they are."""
 
 
@@ -51,10 +56,12 @@ def origin(run: Path, resume: str | Path) -> Path | None:
 def adopt(source: Path, run: Path) -> None:
     """Bring another run's metrics and best checkpoint into a new directory, so that it stands alone."""
     run.mkdir(parents=True, exist_ok=True)
-    if (source / METRICS).is_file():
-        shutil.copyfile(source / METRICS, run / METRICS)
-    if settled(source / BEST).is_dir():
-        shutil.copytree(settled(source / BEST), run / BEST)
+    for name in (METRICS, SAMPLES):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, run / name)
+    for name in (BEST, TOP):
+        if settled(source / name).is_dir():
+            shutil.copytree(settled(source / name), run / name)
 
 
 def changes(before: Data, now: Data) -> list[str]:

@@ -11,14 +11,17 @@ import torch
 
 from transpect import __version__
 from transpect.base.codec import Data
+from transpect.train.best import folder_of, remove_others
 from transpect.train.checkpoint import write_checkpoint
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate_pass
 from transpect.train.job import Job
-from transpect.train.logger import Logger, MetricsFile
+from transpect.train.logger import Logger, MetricsFile, Record
+from transpect.train.measures import Meters
 from transpect.train.progress import Progress
 from transpect.train.recipe import recipe_data
 from transpect.train.resume import BEST, LAST
+from transpect.train.samples import writer_of
 from transpect.train.schedules import Scale
 from transpect.train.state import write_state
 from transpect.train.stopwatch import Stopwatch
@@ -60,6 +63,8 @@ class Session:
         self._scale = Scale(self._spec.optimizer.lr, self._spec.max_steps, job.config.d_model)
         self._watch = Watch(job.model.device)
         self._clock = Stopwatch()
+        self._meters = Meters(job.recipe.logging.measures, job, optimizer)
+        self._writer = writer_of(job.recipe.logging.samples, job)
         self._tokens = 0  # since the last record
         self._saved_step = progress.step
 
@@ -79,14 +84,14 @@ class Session:
             if should_stop(progress.step):
                 reason = "interrupted"
                 break
-            self._step()
-            step = progress.step
+            step = progress.step + 1
             ends = step == spec.max_steps
-            evaluated = self._job.valid is not None and (ends or step % spec.eval_every == 0)
-            if evaluated:
-                self._evaluate()
-            if evaluated or ends or step % spec.log_every == 0:
-                self._record(self.evaluation if evaluated else None)
+            evaluates = self._job.valid is not None and (ends or step % spec.eval_every == 0)
+            records = evaluates or ends or step % spec.log_every == 0
+            self._meters.begin(due=records)
+            self._step()
+            if records:
+                self._record(self._evaluate() if evaluates else {})
             if ends or step % spec.save_every == 0:
                 self.save()
         progress.seconds += self._clock.lap()
@@ -103,6 +108,7 @@ class Session:
                 write_checkpoint(self._run / BEST, self._job)
             write_checkpoint(self._run / LAST, self._job)
             self.save_state()
+            remove_others(self._run, self._kept)
 
     def save_state(self) -> None:
         """Write the state alone."""
@@ -138,7 +144,17 @@ class Session:
         self._watch.note(progress.step, self.update)
         self._logger.advance(progress.step)
 
-    def _evaluate(self) -> None:
+    @property
+    def metric(self) -> str:
+        """What the best checkpoint is the best by."""
+        return self._spec.best.metric
+
+    @property
+    def _kept(self) -> list[int]:
+        """The steps whose checkpoints are kept beside ``best/``."""
+        return [step for step, _ in self.progress.best] if self._spec.best.keep > 1 else []
+
+    def _evaluate(self) -> dict[str, float | int]:
         job, progress = self._job, self.progress
         assert job.valid is not None
         with self._clock.paused():
@@ -149,11 +165,22 @@ class Session:
             loss = self.evaluation.loss
             if not loss < float("inf"):
                 raise TrainingError(f"the valid loss must be finite, and at step {progress.step} it is not", value=loss)
-            if progress.judge(loss, self._spec.min_delta):
-                # before the state that knows of it: a resume from an older state only writes it again
-                write_checkpoint(self._run / BEST, job)
+            self._writer.write(progress.step, self._logger)
+            measures = {f"valid_{name}": value for name, value in self.evaluation.means().items()}
+            return {**measures, **self._meters.evaluated()}
 
-    def _record(self, evaluation: Evaluation | None) -> None:
+    def _judge(self, record: Record) -> None:
+        """Keep the checkpoint where it is among the best: before the state that knows of it, for a resume from an older
+        state only writes it again."""
+        best = self._spec.best
+        with self._clock.paused():
+            place = self.progress.judge(best.value_in(record), best, self._spec.min_delta)
+            if place == 0:
+                write_checkpoint(self._run / BEST, self._job)
+            if place is not None and best.keep > 1:
+                write_checkpoint(folder_of(self._run, self.progress.step), self._job)
+
+    def _record(self, evaluation: Record) -> None:
         self._watch.look()
         assert self.update is not None
         loss, norm = float(self.update.loss), float(self.update.grad_norm)  # waits for the device, so before the clock
@@ -173,8 +200,10 @@ class Session:
         self._tokens = 0
         if self._job.skipped.count:
             record["bad_lines"] = self._job.skipped.count
-        if evaluation is not None:
-            record |= {f"valid_{name}": value for name, value in evaluation.means().items()}
+        with self._clock.paused():
+            record |= {**self._meters.recorded(record), **evaluation}
+        if evaluation:
+            self._judge(record)
         self._logger.record(record)
 
 
