@@ -14,7 +14,7 @@ from transpect.core import Tags
 from transpect.data import loader
 from transpect.data.batch import IGNORE, Batch
 from transpect.data.loader import Batches
-from transpect.data.objectives import Causal, Masked, Objective, Seq2Seq
+from transpect.data.objectives import Causal, Denoising, Masked, Objective, Prefix, Seq2Seq, Span
 from transpect.data.sources import Document, Documents, Listed, Source, Stories
 from transpect.text import Tokenizer, train_tokenizer
 
@@ -33,6 +33,7 @@ TEXTS = [
     "it is so",
 ]
 PAIRS = Listed([Document(text, text[::-1]) for text in TEXTS])
+SINGLES = Listed([Document(text) for text in TEXTS])
 
 
 class Numbered(Documents):
@@ -63,6 +64,12 @@ KINDS: dict[str, tuple[Documents, Objective]] = {
     "masked": (PAIRS, Masked()),
     "masked, packed": (PAIRS, Masked(pack=True)),
     "seq2seq": (PAIRS, Seq2Seq(too_long="crop")),
+    "masked, n-grams": (PAIRS, Masked(ngrams=(0.4, 0.3, 0.2, 0.1), together=True)),
+    "prefix": (SINGLES, Prefix(pack=False)),
+    "prefix, packed": (SINGLES, Prefix()),
+    "span": (PAIRS, Span()),
+    "span, alone": (PAIRS, Span(join=False)),
+    "denoising": (PAIRS, Denoising()),
     "endless": (Numbered(), Causal()),
     "endless, masked": (Numbered(), Masked()),
 }

@@ -1,5 +1,6 @@
 """Masked examples: what may be hidden, how often, whole words, and the same again from the same seed."""
 
+import sys
 from collections.abc import Callable
 from math import sqrt
 
@@ -288,5 +289,70 @@ def test_what_it_needs(letters: MakeTokenizer) -> None:
 
 
 def test_options_go_through_data_and_back() -> None:
-    for objective in (Masked(), Masked(0.3, 0.5, 0.2, False, True)):
+    for objective in (Masked(), Masked(0.3, 0.5, 0.2, False, ngrams=(1.0, 0.5), together=True, pack=True)):
         assert from_data(Objective, to_data(objective)) == objective
+
+
+# n-grams
+
+
+@pytest.mark.parametrize("ngrams", [(0.4, 0.3, 0.2, 0.1), (0, 0, 1), tuple(0.2 * 0.8**n for n in range(10))])
+def test_runs_of_words_add_up_to_the_rate(ngrams: tuple[float, ...], letters: MakeTokenizer) -> None:
+    """⌊rate·w⌋ or ⌈rate·w⌉ words, 0.15·w on average, in runs of the lengths asked for."""
+    tokenizer, w, n = letters(mask="<mask>"), 41, 2000
+    text = " ".join(["ab", "cde", "f"] * 7)  # 21 words and 20 blanks, which are words too
+    objective = Masked(ngrams=ngrams)
+    batch = next(Batches(listed([text] * 500), objective, tokenizer, batch_size=n, seq_len=64))
+    starts = [i for i, char in enumerate(text) if i == 0 or char == " " or text[i - 1] == " "]
+    assert len(starts) == w
+    groups = [list(range(a, b)) for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
+    assert chosen_words(batch, groups)
+    chosen = (batch.labels != IGNORE)[:, starts]
+    counts = chosen.sum(1)
+    assert set(counts.tolist()) == {6, 7}
+    assert abs(int(counts.sum()) - 0.15 * w * n) < 4.5 * sqrt(n * 0.15 * 0.85)
+    # runs: 1 follows another as often as their lengths say, so fewer of them than words by their mean length
+    runs = int(chosen[:, 0].sum()) + int((chosen[:, 1:] & ~chosen[:, :-1]).sum())
+    mean = sum(length * weight for length, weight in enumerate(ngrams, 1)) / sum(ngrams)
+    assert int(counts.sum()) / mean * 0.8 < runs < int(counts.sum()) / mean * 1.6
+
+
+def test_an_ngram_shares_its_fate_where_that_is_asked_for(letters: MakeTokenizer) -> None:
+    tokenizer = letters(mask="<mask>")
+    objective = Masked(rate=0.4, mask=0.5, random=0.0, ngrams=(0, 0, 0, 1), together=True)
+    batch = next(Batches(listed(["天地玄黄宇宙洪荒天地"] * 100), objective, tokenizer, batch_size=400, seq_len=16))
+    chosen, masked = batch.labels != IGNORE, batch.ids == tokenizer.mask_id
+    assert (chosen.sum(1) == 4).all()
+    hidden = (masked & chosen).sum(1)
+    assert set(hidden.tolist()) == {0, 4}
+    assert within(int((hidden == 4).sum()), 400, 0.5)
+
+
+def test_words_of_a_segmenter(letters: MakeTokenizer) -> None:
+    pytest.importorskip("rjieba")
+    text = "小明 硕士毕业于中国科学院计算所，good good"
+    tokenizer = train_tokenizer("char", [text], special_tokens={"mask": "<mask>"})
+    objective = Masked(rate=0.3, segmenter="jieba")
+    batch = next(Batches(listed([text] * 50), objective, tokenizer, batch_size=200, seq_len=64))
+    groups, at = list[list[int]](), 0
+    for word in ["小明", " ", "硕士", "毕业", "于", "中国科学院", "计算所", "，", "good", " ", "good"]:
+        groups.append(list(range(at, at + len(word))))
+        at += len(word)
+    assert at == len(text)
+    assert chosen_words(batch, groups)
+    plain = next(Batches(listed([text] * 50), Masked(rate=0.3), tokenizer, batch_size=200, seq_len=64))
+    assert not chosen_words(plain, groups)
+
+
+def test_a_segmenter_that_is_not_there(letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    with pytest.raises(ConfigError, match=r"needs the package rjieba .*pip install 'transpect\[zh\]'"):
+        Masked(segmenter="jieba").check(preset("bert-base"), letters(mask="<mask>"), 8)
+    for options in (
+        {"ngrams": []},
+        {"ngrams": [0, 0]},
+        {"ngrams": [-1, 2]},
+        {"segmenter": "jieba", "whole_word": False},
+    ):
+        with pytest.raises(ConfigError):
+            from_data(Objective, {"kind": "masked", **options})

@@ -107,13 +107,14 @@ class Tokenizer:
         return list(encoding.ids), list(encoding.type_ids)
 
     def encode_with_offsets(
-        self, text: str, add_special_tokens: bool = False
+        self, text: str, add_special_tokens: bool = False, *, parse_special: bool = True
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids, and for each the half-open range of characters of ``text`` that it covers.
 
         Tokens that are parts of one character all cover it; tokens that a template adds cover ``(0, 0)``.
         """
-        encoding = self.backend.encode(_checked(text), add_special_tokens=add_special_tokens)
+        backend = self.backend if parse_special else self._literal_backend
+        encoding = backend.encode(_checked(text), add_special_tokens=add_special_tokens)
         return list(encoding.ids), list(encoding.offsets)
 
     # ids -> text

@@ -140,7 +140,7 @@ def evaluate_pass(
     precision: Precision = "fp32",
 ) -> Evaluation:
     """`evaluate` one pass of a loader; its characters count where the objective predicts every token."""
-    characters = None if isinstance(objective, Masked) else batches.n_characters
+    characters = batches.n_characters if objective.needs.spells else None
     return evaluate(model, batches.once(), n_characters=characters, criterion=criterion, precision=precision)
 
 

@@ -69,7 +69,7 @@ class TokenizerSpec:
         path: a directory or ``tokenizer.json`` to open instead; no other option then.
         vocab_size: at most this many tokens; None is as many as the kind finds (char alone can).
         special_tokens: role to token, over the kind's own; null takes a role away.
-        extra_special_tokens: more special tokens, without a role.
+        extra_special_tokens: more special tokens, without a role; those that the objective asks for are added.
         texts: train it on the first so many texts; None is all of them, or 5,000 of an endless source.
         options: the kind's own options, which stand beside these in a file, e.g. ``lowercase: true``.
     """
@@ -236,6 +236,10 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.data.valid is None and self.train.best != Best():
             raise ConfigError("train.best is judged by evaluations, which need data.valid", remedy="Set data.valid.")
+        if self.tokenizer.path is None:
+            known = self.tokenizer.extra_special_tokens
+            needed = tuple(token for token in self.objective.special_tokens(self.seq_len) if token not in known)
+            object.__setattr__(self, "tokenizer", replace(self.tokenizer, extra_special_tokens=known + needed))
 
     @property
     def objective(self) -> Objective:

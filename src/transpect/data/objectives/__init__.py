@@ -2,19 +2,25 @@
 
 from transpect.data.objectives.base import Encoded, Example, Needs, Objective, Remembers, Task
 from transpect.data.objectives.causal import Causal
+from transpect.data.objectives.denoising import Denoising
 from transpect.data.objectives.masked import Masked
+from transpect.data.objectives.prefix import Prefix
 from transpect.data.objectives.recurrent import Recurrent
 from transpect.data.objectives.seq2seq import Seq2Seq
+from transpect.data.objectives.span import Span
 
 __all__ = [
     "Causal",
+    "Denoising",
     "Encoded",
     "Example",
     "Masked",
     "Needs",
     "Objective",
+    "Prefix",
     "Recurrent",
     "Remembers",
     "Seq2Seq",
+    "Span",
     "Task",
 ]

@@ -52,11 +52,15 @@ class Needs:
         model: the kind of the model.
         roles: special tokens; of each tuple the tokenizer must have one.
         looks_back: the last tower must not see what it is to predict.
+        sees_prefix: the last tower must see a prefix from both sides.
+        spells: what is predicted spells each document once, so that it can be counted in bits a character.
     """
 
     model: str
     roles: tuple[tuple[str, ...], ...]
     looks_back: bool
+    sees_prefix: bool = False
+    spells: bool = True
 
 
 class Objective(Variant):
@@ -75,6 +79,10 @@ class Objective(Variant):
     def remembers(self) -> Remembers | None:
         """Whether rows go on from batch to batch, and with how much memory; None is rows that stand alone."""
         return None
+
+    def special_tokens(self, seq_len: int) -> tuple[str, ...]:
+        """Special tokens without a role that a tokenizer should have which is trained for it."""
+        return ()
 
     @abstractmethod
     def build(self, tokenizer: Tokenizer, seq_len: int) -> Task:
@@ -128,6 +136,12 @@ class Objective(Variant):
                 f"the {self.kind} objective needs a decoder that sees only the past, or it reads the answer",
                 value=config.last.visibility.kind,
                 remedy="Set model.decoder.visibility to causal.",
+            )
+        if needs.sees_prefix and not config.last.looks_ahead(prefix=True):
+            raise ConfigError(
+                f"the {self.kind} objective needs a decoder that sees a prefix from both sides",
+                value=config.last.visibility.kind,
+                remedy="Set model.decoder.visibility to prefix_lm, or take the objective causal.",
             )
         if config.vocab_size < tokenizer.vocab_size:
             raise ConfigError(
@@ -201,12 +215,22 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One row: ids [n], labels [n] aligned with logits, position [n], segment [n], and the source's ids [m] if any."""
+    """One row.
+
+    Attributes:
+        ids: [n].
+        labels: [n], aligned with logits.
+        position: [n].
+        segment: [n].
+        prefix: [n], 1 for tokens of a prefix; [0] where there is none.
+        source: [m], the source's ids; [0] where there is none.
+    """
 
     ids: Ints
     labels: Ints
     position: Ints
     segment: Ints
+    prefix: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     source: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -257,13 +281,16 @@ class Task(ABC):
         labels = _padded([example.labels for example in examples], width, IGNORE)
         position = _padded([example.position for example in examples], width, -1)
         segment = _padded([example.segment for example in examples], width, -1)
+        prefix = _padded([example.prefix for example in examples], width, 0).bool()
         sources = [example.source for example in examples]
         longest = max(map(len, sources))
         if not longest:
-            return Batch(ids, _tags(position, segment), labels)
+            return Batch(ids, _tags(position, segment, prefix), labels)
         source_ids = _padded(sources, longest, self.pad_id)
         is_token = torch.arange(longest) < torch.tensor([len(source) for source in sources])[:, None]
-        return Batch(ids, _tags(position, segment), labels, source_ids=source_ids, source_tags=Tags.padded(is_token))
+        return Batch(
+            ids, _tags(position, segment, prefix), labels, source_ids=source_ids, source_tags=Tags.padded(is_token)
+        )
 
 
 def filler(tokenizer: Tokenizer) -> int:
@@ -294,9 +321,9 @@ def _padded(rows: Sequence[Ints], width: int, fill: int) -> Tensor:
     return torch.from_numpy(out)
 
 
-def _tags(position: Tensor, segment: Tensor) -> Tags:
+def _tags(position: Tensor, segment: Tensor, prefix: Tensor) -> Tags:
     """Tags that know when all rows are one full document each, which kernels have a faster path for."""
     batch, width = position.shape
-    if bool((position == torch.arange(width)).all()) and not segment.any():
+    if bool((position == torch.arange(width)).all()) and not segment.any() and not prefix.any():
         return Tags.dense(batch, width)
-    return Tags.of(position, segment=segment)
+    return Tags.of(position, segment=segment, prefix=prefix)

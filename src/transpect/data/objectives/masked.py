@@ -1,4 +1,5 @@
-"""Predict what is hidden, from both sides (Devlin et al. 2019, §3.1; whole words: Cui et al. 2019, §3).
+"""Predict what is hidden, from both sides (Devlin et al. 2019, §3.1; whole words: Cui et al. 2019, §3; n-grams:
+Joshi et al. 2020, §3.1, and Cui et al. 2020, §3.1).
 
 A row is ``cls t_1 … t_n sep``, with those of the two that the tokenizer has. Words are chosen to be predicted; each of
 their tokens is then replaced by mask (80 %), by a random token (10 %) or left (10 %). The rest is not predicted.
@@ -17,9 +18,11 @@ from transpect.data.batch import IGNORE
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
+from transpect.data.objectives.marks import WordMarks
 from transpect.data.packing import Piece, Plan, alone, cut, packed
 from transpect.data.ragged import Ints, Ragged
-from transpect.data.words import split_words, word_starts
+from transpect.data.segmenters import SegmenterName
+from transpect.data.spans import lengths_of, rounded, scattered, shares
 from transpect.text.tokenizer import Tokenizer
 
 
@@ -33,12 +36,22 @@ class Masked(Objective, kind="masked"):
     text, are never chosen and never a random replacement. Masks are drawn anew in each epoch, from the seed, the epoch
     and the row.
 
+    With n-grams, ⌊rate·w⌋ or ⌈rate·w⌉ words are chosen (rate·w on average, at least one), in runs of 1, 2, … words:
+    lengths are drawn by the weights ``ngrams`` until they add up, the last one cut, and every arrangement of the runs
+    is as likely as any other. ``[0.4, 0.3, 0.2, 0.1]`` is MacBERT's choice, ``[1, 0.5, 0.333]`` ALBERT's, and
+    SpanBERT's is ``[0.2·0.8ⁿ⁻¹ for n = 1 … 10]``.
+
     Attributes:
         rate: of words to be predicted.
         mask: the share of predicted tokens that become mask.
         random: the share that become a random token; the rest is left as it is.
-        whole_word: choose words, not tokens. Words are those of the source where it knows them (``fable``), else those
-            of `split_words`: there a Chinese character is a word. A WordPiece that continues (``##``) is never parted.
+        whole_word: choose words, not tokens. Words are those of ``segmenter``, or those of the source where it knows
+            them (``fable``), else those of `split_words`: there a Chinese character is a word. A WordPiece that
+            continues (``##``) is never parted.
+        segmenter: cuts Chinese into words: ``jieba`` (``pip install 'transpect[zh]'``).
+        ngrams: weights of the lengths 1, 2, … of runs of words; of one weight, each word is chosen on its own.
+        together: all tokens of a word, or of an n-gram, become mask, random tokens or stay (SpanBERT); False is each
+            by its own lot.
         pack: several documents share a row of exactly ``seq_len`` and do not see each other.
     """
 
@@ -46,15 +59,30 @@ class Masked(Objective, kind="masked"):
     mask: float = 0.8
     random: float = 0.1
     whole_word: bool = True
+    segmenter: SegmenterName | None = None
+    ngrams: tuple[float, ...] = (1.0,)
+    together: bool = False
     pack: bool = False
 
-    needs: ClassVar[Needs] = Needs(model="encoder", roles=(("mask",),), looks_back=False)
+    needs: ClassVar[Needs] = Needs(model="encoder", roles=(("mask",),), looks_back=False, spells=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise ConfigError("rate must be between 0 and 1", value=self.rate, remedy="Take 0.15.")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1:
             raise ConfigError("mask and random are shares, together at most 1", value=(self.mask, self.random))
+        if not self.ngrams or min(self.ngrams) < 0 or not 0 < sum(self.ngrams) < float("inf"):
+            raise ConfigError(
+                "ngrams are weights of the lengths 1, 2, …, not all of them 0",
+                value=self.ngrams,
+                remedy="Take [0.4, 0.3, 0.2, 0.1].",
+            )
+        if self.segmenter is not None and not self.whole_word:
+            raise ConfigError(
+                "a segmenter finds words, and whole_word: false chooses tokens",
+                value=self.segmenter,
+                remedy="Leave one of them out.",
+            )
 
     @property
     def separates(self) -> bool:
@@ -80,10 +108,12 @@ class MaskedTask(Task):
         self._after = np.array([tokenizer.sep_id] if tokenizer.sep_id is not None else [], np.int64)
         assert tokenizer.mask_id is not None
         self._mask_id = tokenizer.mask_id
-        self._special: Final = tokenizer.special_ids
-        ordinary = [i for i in range(tokenizer.vocab_size) if i not in self._special and tokenizer.id_to_token(i)]
+        special = tokenizer.special_ids
+        ordinary = [i for i in range(tokenizer.vocab_size) if i not in special and tokenizer.id_to_token(i)]
         self._ordinary: Final = np.array(ordinary, np.int64)
-        self._continuing = _continuation(tokenizer)
+        self._marks = WordMarks(tokenizer, whole_word=objective.whole_word, segmenter=objective.segmenter)
+        self._lengths: Final = shares((0.0, *objective.ngrams))
+        self._chosen = self._by_word if len(objective.ngrams) == 1 else self._by_ngram
 
     def encode_batch(self, documents: Sequence[Document], segmenter: Segmenter | None) -> Encoded:
         ids: list[list[int]] = []
@@ -91,7 +121,7 @@ class MaskedTask(Task):
         for document in documents:
             row, offsets = self._tokenizer.encode_with_offsets(document.text)
             ids.append(row)
-            kinds.append(self._kinds(document.text, row, offsets, segmenter))
+            kinds.append(self._marks.of(document.text, row, offsets, segmenter))
         characters = sum(len(document.text) for document in documents)
         return Encoded((Ragged.of(ids), Ragged.of(kinds, np.int8)), characters)
 
@@ -128,11 +158,12 @@ class MaskedTask(Task):
         starts = kinds[free] == 1
         starts[0] = True  # a piece may begin inside a word
         word = np.cumsum(starts) - 1
-        chosen = rng.random(word[-1] + 1) < self._objective.rate
-        if not chosen.any():
-            chosen[int(rng.random() * len(chosen))] = True
-        places = free[chosen[word]]
+        chosen = self._chosen(int(word[-1]) + 1, rng)[word]
+        places = free[chosen >= 0]
         lot = rng.random(len(places))
+        if self._objective.together:
+            _, first, group = np.unique(chosen[chosen >= 0], return_index=True, return_inverse=True)
+            lot = lot[first][group]
         strangers = self._ordinary[(rng.random(len(places)) * len(self._ordinary)).astype(np.int64)]
         mask, random = self._objective.mask, self._objective.random
         hidden = tokens.copy()
@@ -141,27 +172,22 @@ class MaskedTask(Task):
         labels[places] = tokens[places]
         return hidden, labels
 
-    def _kinds(
-        self, text: str, ids: list[int], offsets: list[tuple[int, int]], segmenter: Segmenter | None
-    ) -> list[int]:
-        if self._objective.whole_word:
-            starts = word_starts(text, split_words(text) if segmenter is None else segmenter(text), offsets)
-        else:
-            starts = [True] * len(ids)
-        return [
-            -1 if i in self._special else int(start and not (self._objective.whole_word and i in self._continuing))
-            for i, start in zip(ids, starts, strict=True)
-        ]
+    def _by_word(self, n_words: int, rng: np.random.Generator) -> Ints:
+        """For each word the number of the group that it is chosen with, here its own; −1 where it is not."""
+        chosen = rng.random(n_words) < self._objective.rate
+        if not chosen.any():
+            chosen[int(rng.random() * n_words)] = True
+        return np.where(chosen, np.arange(n_words), -1)
+
+    def _by_ngram(self, n_words: int, rng: np.random.Generator) -> Ints:
+        """The same, a group an n-gram."""
+        lengths = lengths_of(max(1, rounded(self._objective.rate * n_words, rng)), self._lengths, rng)
+        starts = scattered(lengths, n_words, rng)
+        chosen = np.full(n_words, -1, np.int64)
+        for group, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            chosen[start : start + length] = group
+        return chosen
 
 
 def _frame(tokenizer: Tokenizer) -> list[int]:
     return [i for i in (tokenizer.cls_id, tokenizer.sep_id) if i is not None]
-
-
-def _continuation(tokenizer: Tokenizer) -> frozenset[int]:
-    """The ids of a WordPiece vocabulary that go on with a word."""
-    spec = tokenizer.decoder_spec or {}
-    if spec.get("type") != "WordPiece":
-        return frozenset()
-    pieces = ((i, tokenizer.id_to_token(i)) for i in range(tokenizer.vocab_size))
-    return frozenset(i for i, piece in pieces if piece is not None and piece.startswith(spec["prefix"]))

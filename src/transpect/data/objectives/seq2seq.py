@@ -51,19 +51,21 @@ class Seq2Seq(Objective, kind="seq2seq"):
         return False
 
     def build(self, tokenizer: Tokenizer, seq_len: int) -> Seq2SeqTask:
-        self._check_tokenizer(tokenizer, seq_len, least=1 + max(1, len(_frame(tokenizer))))
+        self._check_tokenizer(tokenizer, seq_len, least=1 + max(1, len(source_frame(tokenizer))))
         return Seq2SeqTask(self, tokenizer, seq_len)
 
     def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
-        start, eos = _start_and_end(tokenizer)
+        start, eos = decoder_start_and_end(tokenizer)
         return {"decoder_start_token_id": start, "eos_token_id": eos, "pad_token_id": filler(tokenizer)}
 
 
-def _frame(tokenizer: Tokenizer) -> Frame:
+def source_frame(tokenizer: Tokenizer) -> Frame:
+    """What stands around a source."""
     return Frame.of_source(tokenizer, tokenizer.eos_id)
 
 
-def _start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
+def decoder_start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
+    """What a target is read after, and what it ends with."""
     start = tokenizer.pad_id if tokenizer.bos_id is None else tokenizer.bos_id
     eos = tokenizer.eos_id
     assert start is not None and eos is not None
@@ -77,8 +79,8 @@ class Seq2SeqTask(Task):
     def __init__(self, objective: Seq2Seq, tokenizer: Tokenizer, seq_len: int) -> None:
         super().__init__(tokenizer, None)
         self._objective, self._tokenizer, self._seq_len = objective, tokenizer, seq_len
-        self._start, self._end = _start_and_end(tokenizer)
-        self._frame = _frame(tokenizer)
+        self._start, self._end = decoder_start_and_end(tokenizer)
+        self._frame = source_frame(tokenizer)
 
     def encode_batch(self, documents: Sequence[Document], segmenter: Segmenter | None) -> Encoded:
         sources = self._tokenizer.encode_batch([document.text for document in documents], parse_special=False)
