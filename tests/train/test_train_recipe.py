@@ -393,7 +393,7 @@ def test_noam_has_a_rate_of_its_own() -> None:
         {"kind": "char", "path": "x"},
         {},
         {"path": "x", "vocab_size": 3},
-        {"path": "x", "special_tokens": {"mask": "m"}},
+        {"kind": "char", "add_tokens": ["m"]},
         {"kind": "char", "texts": 0},
     ],
     ids=str,

@@ -10,6 +10,7 @@ from transpect.interop.checkpoint import (
     write_model,
 )
 from transpect.interop.directory import atomic_directory, settled
+from transpect.interop.heads import head_of_kind
 from transpect.interop.names import locate
 from transpect.interop.sentence import body_of, read_max_length, write_max_length
 
@@ -21,6 +22,7 @@ __all__ = [
     "body_of",
     "checkpoint_directory",
     "family_of",
+    "head_of_kind",
     "load_config",
     "load_generation",
     "load_model",

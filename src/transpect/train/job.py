@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 from transpect.base.codec import Data
 from transpect.base.devices import resolve_device
@@ -16,12 +15,17 @@ from transpect.data.loader import Batches
 from transpect.data.objectives import Objective
 from transpect.data.skipping import NOTHING_SKIPPED, Skipped
 from transpect.data.split import split
+from transpect.interop import load_generation
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
 from transpect.train.criteria import Criterion, Setting
+from transpect.train.freezing import freeze
+from transpect.train.initial import initial_model
 from transpect.train.memories import Memories
 from transpect.train.recipe import Recipe, TokenizerSpec
 from transpect.train.recompute import recompute_activations
+from transpect.train.state import TrainingState
+from transpect.train.vocabulary import extended, open_tokenizer
 
 ENDLESS_TEXTS = 5_000
 """How many texts of an endless source a tokenizer is trained on where the recipe says nothing."""
@@ -42,6 +46,7 @@ class Job:
         criterion: what is made small.
         memories: what rows that go on from update to update remember.
         skipped: lines of the data that were passed over because they could not be read.
+        remarks: what its user should know of how it began.
     """
 
     recipe: Recipe
@@ -54,6 +59,7 @@ class Job:
     criterion: Criterion
     memories: Memories = field(default_factory=Memories)
     skipped: Skipped = NOTHING_SKIPPED
+    remarks: tuple[str, ...] = ()
 
     @property
     def objective(self) -> Objective:
@@ -61,28 +67,30 @@ class Job:
         return self.recipe.objective
 
 
-def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
+def build(recipe: Recipe, state: TrainingState | None = None) -> Job:
     """Build what a recipe describes.
 
     Args:
         recipe: resolved or not.
-        tokenizer_path: the tokenizer of a run that goes on; None trains or opens the recipe's own.
+        state: of a run that goes on, with its tokenizer, and weights that are about to be put back; None trains or
+            opens the recipe's own tokenizer, and begins with initial weights or with those of a checkpoint.
 
     Raises:
+        CheckpointError: a checkpoint to begin with that can't be read.
         ConfigError: parts that do not fit each other.
         DataError: data that can't be read.
         TokenizerError: a tokenizer that can't be trained or opened.
     """
     device = resolve_device(recipe.train.device)
     train, valid = documents(recipe)
-    if tokenizer_path is None:
-        tokenizer = make_tokenizer(recipe.tokenizer, train)
-    else:
-        tokenizer = load_tokenizer(tokenizer_path)
+    tokenizer = make_tokenizer(recipe.tokenizer, train) if state is None else load_tokenizer(state.tokenizer)
     full = recipe.resolve(tokenizer)
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)
-    model = recompute_activations(Transformer(objective.adapt(config), seed=spec.seed).to(device))
+    known = open_tokenizer(full.tokenizer.path).vocab_size if full.tokenizer.path and full.tokenizer.adds else None
+    begun = initial_model(objective.adapt(config), None if state else full.model.path, spec.seed, known)
+    freeze(begun.model, spec.freeze)
+    model = recompute_activations(begun.model.to(device))
     assert full.train.loss is not None
     criterion = full.train.loss.build(Setting(full, model, tokenizer))
     assert spec.eval_batch_size is not None
@@ -99,10 +107,17 @@ def build(recipe: Recipe, tokenizer_path: Path | None = None) -> Job:
         tokenizer=tokenizer,
         batches=loader(train, spec.batch_size, spec.accumulate),
         valid=None if valid is None else loader(valid, spec.eval_batch_size),
-        generation=dict(objective.generation(tokenizer)),
+        generation=_generation(full, tokenizer) if state is None else state.data["generation"],
         criterion=criterion,
         skipped=_skipped(train, valid, held_out=isinstance(recipe.data.valid, float)),
+        remarks=begun.remarks,
     )
+
+
+def _generation(recipe: Recipe, tokenizer: Tokenizer) -> Data:
+    """The special ids of an objective; what a checkpoint says of how it is decoded stands."""
+    own: Data = {} if recipe.model.path is None else load_generation(recipe.model.path)
+    return {**recipe.objective.generation(tokenizer), **own}
 
 
 def _skipped(train: Documents, valid: Documents | None, *, held_out: bool) -> Skipped:
@@ -117,7 +132,7 @@ def make_tokenizer(spec: TokenizerSpec, documents: Documents) -> Tokenizer:
         TokenizerError: it can't be opened or trained.
     """
     if spec.path is not None:
-        return load_tokenizer(spec.path)
+        return extended(open_tokenizer(spec.path), spec)
     assert spec.kind is not None
     limit = ENDLESS_TEXTS if spec.texts is None and documents.size is None else spec.texts
     texts = (

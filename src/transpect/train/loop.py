@@ -104,7 +104,7 @@ def train(
     device = resolve_device(spec.device)
     with unchanged_randomness(device), _threads(spec.threads):
         state = None if source is None else read_state(source)
-        job = build(recipe, None if state is None else state.tokenizer)
+        job = build(recipe, state)
         seed_all(spec.seed)
         optimizer = spec.optimizer.build(job.model, spec.grouping)
         metrics = MetricsFile(run / METRICS)
@@ -113,7 +113,7 @@ def train(
         files += [SamplesFile(run / SAMPLES)] if recipe.logging.samples is not None else []
         trackers = [tracker.build() for tracker in recipe.logging.trackers]
         logger = Loggers([*files, shown, *trackers, *loggers])
-        progress, remarks = Progress(), list[str]()
+        progress, remarks = Progress(), list(job.remarks)
         if state is not None:
             remarks = _check(state, job)
             apply_state(state, job.model, optimizer)

@@ -1,16 +1,18 @@
-"""The ``model`` of a recipe: a preset with changes, or a whole configuration."""
+"""The ``model`` of a recipe: a preset with changes, a checkpoint with changes, or a whole configuration."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from transpect.base.codec import Data, KeyPath, apply_overrides, did_you_mean, from_data, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.config import SHORT, ModelConfig, expand
 from transpect.core.presets import PRESETS, preset
+from transpect.interop import head_of_kind, load_config
+from transpect.train.initial import misfits
 from transpect.train.recipe import STAND_IN, ModelSpec
 
 TOP = tuple(field.name for field in fields(ModelConfig))
@@ -41,11 +43,14 @@ def read_model(given: Any, overrides: Iterable[tuple[str, Any]] = ()) -> ModelSp
     names.
 
     Args:
-        given: a preset's name, a mapping with ``preset`` and changes, or a mapping of a whole `ModelConfig`.
-        overrides: dotted keys below ``model``, applied last; ``preset`` exchanges the preset itself.
+        given: a preset's name, a mapping with ``preset`` and changes, a mapping with the ``path`` of a checkpoint and
+            changes that leave its tensors as they are (all but the head, see `transpect.train.initial`), or a mapping
+            of a whole `ModelConfig`.
+        overrides: dotted keys below ``model``, applied last; ``preset`` or ``path`` exchanges what is changed.
 
     Raises:
         ConfigError: with the path, below ``model``, of what is wrong.
+        CheckpointError: a checkpoint that can't be read.
     """
     data = {"preset": given} if isinstance(given, str) else given
     if not isinstance(data, dict):
@@ -53,11 +58,15 @@ def read_model(given: Any, overrides: Iterable[tuple[str, Any]] = ()) -> ModelSp
     data = dict(data)
     late: list[_Change] = []
     for key, value in overrides:
-        if key == "preset":
-            data["preset"] = value
+        if key in ("preset", "path"):
+            data[key] = value
         else:
             late.append(_Change(key, value, ("model", *key.split(".")), late=True))
-    name = data.pop("preset", None)
+    name, path = data.pop("preset", None), data.pop("path", None)
+    if path is not None:
+        if name is not None:
+            raise _fault("a model begins with a preset or with a checkpoint, not both", ("model", "path"), value=path)
+        return _opened(str(path), data, late)
     if name is None:
         base, changes = _whole(data), late
     else:
@@ -71,6 +80,35 @@ def read_model(given: Any, overrides: Iterable[tuple[str, Any]] = ()) -> ModelSp
         changes = [change for change in changes if change not in sizes]
         base["vocab_size"] = STAND_IN
     return ModelSpec(_changed(base, changes), sized)
+
+
+def _opened(path: str, data: Data, late: list[_Change]) -> ModelSpec:
+    """A checkpoint's config with changes; a whole one beside the path, as a resolved recipe has, is taken as it is."""
+    if data.keys() >= set(TOP):
+        return ModelSpec(_changed(data, late), sized=True, path=path)
+    origin = load_config(path)
+    changes = [_headed(change, origin) for change in (*_flat(data), *late)]
+    base = to_data(origin)
+    config = _changed(base, changes)
+    if misfits(origin, config):
+        for change in changes:
+            if misfits(origin, _changed(base, [change])):
+                raise _fault(
+                    f"the weights of {path} can't be used with another {change.key}",
+                    change.path,
+                    "Leave it out; what changes no tensor may be changed (dropout, kernel, theta, …), and the head.",
+                    change.value,
+                )
+    return ModelSpec(config, sized=True, path=path)
+
+
+def _headed(change: _Change, origin: ModelConfig) -> _Change:
+    """A change to another kind of head, with what the family of a checkpoint has in it where the change is silent."""
+    given = {"kind": change.value} if isinstance(change.value, str) else change.value
+    if change.key != "head" or not isinstance(given, Mapping) or given.get("kind") == origin.head.kind:
+        return change
+    usual = head_of_kind(origin, str(given.get("kind")))
+    return change if usual is None else replace(change, value={**to_data(usual), **given})
 
 
 def _whole(data: Data) -> Data:

@@ -2,7 +2,8 @@
 
 A recipe file has the keys ``model``, ``tokenizer``, ``data``, ``train`` and ``logging``. ``model`` is either a preset
 with changes (``{preset: llama, d_model: 256, n_layers: 4, positions: {kind: rope, theta: 5e5}}``; short and dotted
-names) or a whole `ModelConfig`; ``vocab_size`` may be left to the tokenizer in both.
+names) or a whole `ModelConfig`; ``vocab_size`` may be left to the tokenizer in both. Or it is a checkpoint to begin
+with (``{path: hf:OWNER/NAME, dropout: 0.1}``), whose tokenizer is then the default.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class _Reader:
         sections = {name: self._section(name) for name in ("tokenizer", "data", "train", "logging")}
         self._name_sources(sections["data"])
         model = read_model(self.content["model"], self._below("model"))
+        if model.path is not None and not sections["tokenizer"].keys() & {"kind", "path"}:
+            sections["tokenizer"]["path"] = model.path
         # an option of the default kind needs no kind beside it
         default = TrainSpec()
         _name_kind(sections["train"], "optimizer", default.optimizer.kind)
@@ -125,7 +128,9 @@ class _Reader:
         for name in self.content:
             if name not in SECTIONS:
                 raise _fault(f"a recipe has no key {name!r}", (name,), _suggest(name))
-        needed = ["model", "tokenizer"] if self.data is not None else ["model", "tokenizer", "data"]
+        model = self.content.get("model")
+        begun = (isinstance(model, dict) and model.get("path")) or any(key == "path" for key, _ in self._below("model"))
+        needed = ["model", *([] if begun else ["tokenizer"]), *([] if self.data is not None else ["data"])]
         for name in needed:
             if self.content.get(name) is None and not self._below(name):
                 raise _fault(f"a recipe needs the key {name!r}", (), f"Its keys: {', '.join(SECTIONS)}.")

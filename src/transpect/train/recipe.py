@@ -37,10 +37,13 @@ class ModelSpec:
     Attributes:
         config: the model; its ``vocab_size`` is `STAND_IN` where ``sized`` is False.
         sized: whether the recipe itself says ``vocab_size``.
+        path: the checkpoint whose weights the run begins with, by any name that `transpect.interop.locate` knows; None
+            draws them.
     """
 
     config: ModelConfig
     sized: bool = False
+    path: str | None = None
 
     def __post_init__(self) -> None:
         if not self.sized:
@@ -59,6 +62,10 @@ class ModelSpec:
         """The config for a tokenizer of ``vocab_size`` ids."""
         return self.config if self.sized else replace(self.config, vocab_size=vocab_size)
 
+    def widened(self, vocab_size: int) -> ModelSpec:
+        """With rows for ``vocab_size`` ids at least."""
+        return replace(self, config=replace(self.config, vocab_size=max(vocab_size, self.config.vocab_size)))
+
 
 @dataclass(frozen=True)
 class TokenizerSpec:
@@ -66,10 +73,12 @@ class TokenizerSpec:
 
     Attributes:
         kind: of the vocabulary to train: char, bpe, byte-bpe, wordpiece or unigram.
-        path: a directory or ``tokenizer.json`` to open instead; no other option then.
+        path: one to open instead, a directory, a ``tokenizer.json``, or the name of a model that has one; no other
+            option but the tokens to add then.
         vocab_size: at most this many tokens; None is as many as the kind finds (char alone can).
-        special_tokens: role to token, over the kind's own; null takes a role away.
+        special_tokens: role to token, over the kind's own or those of the one that is opened; null takes a role away.
         extra_special_tokens: more special tokens, without a role; those that the objective asks for are added.
+        add_tokens: further tokens for one that is opened, that texts are cut at.
         texts: train it on the first so many texts; None is all of them, or 5,000 of an endless source.
         options: the kind's own options, which stand beside these in a file, e.g. ``lowercase: true``.
     """
@@ -79,6 +88,7 @@ class TokenizerSpec:
     vocab_size: int | None = None
     special_tokens: dict[str, str | None] = field(default_factory=dict)
     extra_special_tokens: tuple[str, ...] = ()
+    add_tokens: tuple[str, ...] = ()
     texts: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -89,9 +99,8 @@ class TokenizerSpec:
                 value=f"kind: {self.kind}, path: {self.path}",
                 remedy="Set one of them, and the other to null.",
             )
-        training: Data = {"vocab_size": self.vocab_size, "special_tokens": self.special_tokens, "texts": self.texts}
-        training |= {"extra_special_tokens": self.extra_special_tokens, **self.options}
-        void = [name for name, value in training.items() if value not in (None, {}, ())]
+        training: Data = {"vocab_size": self.vocab_size, "texts": self.texts, **self.options}
+        void = [name for name, value in training.items() if value is not None]
         if self.path is not None and void:
             raise ConfigError(
                 "a tokenizer that is opened is not trained, so these keys would mean nothing",
@@ -100,6 +109,17 @@ class TokenizerSpec:
             )
         if self.texts is not None and self.texts < 1:
             raise ConfigError("texts must be at least 1", value=self.texts)
+        if self.kind is not None and self.add_tokens:
+            raise ConfigError(
+                "add_tokens is for a tokenizer that is opened",
+                value=self.add_tokens,
+                remedy="Name them in extra_special_tokens, which the trained one will have.",
+            )
+
+    @property
+    def adds(self) -> bool:
+        """Whether a tokenizer that is opened gets further tokens."""
+        return self.path is not None and bool(self.special_tokens or self.extra_special_tokens or self.add_tokens)
 
 
 @dataclass(frozen=True)
@@ -146,6 +166,7 @@ class TrainSpec:
         clip: the global gradient norm to clip to; null clips nothing.
         label_smoothing: ε; of the training loss only.
         precision: fp32, or bf16 for arithmetic in bfloat16 with weights in float32.
+        freeze: patterns of the weights that stay as they are (see `transpect.train.freezing`).
         seed: of initial weights, order, masks and dropout.
         eval_every: updates between evaluations; the last update is always followed by one.
         save_every: updates between savings of everything that a resume needs.
@@ -169,6 +190,7 @@ class TrainSpec:
     clip: float | None = 1.0
     label_smoothing: float = 0.0
     precision: Precision = "fp32"
+    freeze: tuple[str, ...] = ()
     seed: int = 0
     eval_every: int = 200
     save_every: int = 200
@@ -262,9 +284,10 @@ class Recipe:
         optimizer, schedule = train.optimizer, train.schedule.resolved(train.max_steps)
         if optimizer.lr is None:
             optimizer = optimizer.at(schedule.default_rate or optimizer.default_rate)
+        model = self.model.widened(tokenizer.vocab_size) if self.tokenizer.adds else self.model
         return replace(
             self,
-            model=ModelSpec(self.model.build(tokenizer.vocab_size), sized=True),
+            model=replace(model, config=model.build(tokenizer.vocab_size), sized=True),
             data=replace(self.data, objective=self.objective, seq_len=self.seq_len),
             train=replace(
                 train,
@@ -281,6 +304,8 @@ def recipe_data(recipe: Recipe) -> Data:
     model: Data = to_data(recipe.model.config)
     if not recipe.model.sized:
         del model["vocab_size"]
+    if recipe.model.path is not None:
+        model = {"path": recipe.model.path, **model}
     spec: Data = to_data(recipe.tokenizer)
     options = spec.pop("options")
     tokenizer = {key: value for key, value in spec.items() if value not in (None, {}, [])}

@@ -19,7 +19,7 @@ SAMPLES = "samples.jsonl"
 
 FIXED = (
     *("model", "tokenizer", "data.objective", "data.seq_len"),
-    *("train.seed", "train.loss", "train.optimizer.kind", "train.best.metric", "train.best.mode"),
+    *("train.seed", "train.loss", "train.optimizer.kind", "train.best.metric", "train.best.mode", "train.freeze"),
 )
 """What a run can't change on its way. The documents are compared by what they hold, not by where they are."""
 

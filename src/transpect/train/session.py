@@ -119,6 +119,7 @@ class Session:
             "batches": job.batches.state(),
             "valid": None if job.valid is None else job.valid.state(),
             "recipe": recipe_data(job.recipe),
+            "generation": job.generation,
             "made_with": made_with(job.model.device),
         }
         write_state(self._run, data, job.model, self._optimizer, job.tokenizer, job.memories)

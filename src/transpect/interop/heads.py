@@ -1,0 +1,25 @@
+"""The head that a family puts on a body where another kind of head is asked for."""
+
+from __future__ import annotations
+
+from transpect.base.codec import Data
+from transpect.core import Head, ModelConfig
+from transpect.interop.families import FAMILIES
+
+__all__ = ["head_of_kind"]
+
+
+def head_of_kind(config: ModelConfig, kind: str) -> Head | None:
+    """What ``BertForTokenClassification`` is to ``BertForMaskedLM``: the family's head of a kind for the same body, so
+    that the model can be saved as one of the family; None where the config is of no family that has one.
+
+    Args:
+        config: of a model as it was read.
+        kind: of the head, e.g. ``sequence_class``.
+    """
+    family = FAMILIES.get(config.family or "")
+    if family is None:
+        return None
+    architecture = next((name for name, head in family.heads.items() if head.kind == kind), None)
+    data: Data | None = family.write(config)
+    return None if architecture is None or data is None else family.read(data | {"architectures": [architecture]}).head
