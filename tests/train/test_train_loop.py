@@ -14,7 +14,6 @@ from rich.console import Console
 from torch import Tensor
 
 import transpect
-from transpect.base.errors import ConfigError
 from transpect.interop import load_config, load_generation, load_model, resolve
 from transpect.text import load_tokenizer
 from transpect.train import (
@@ -300,11 +299,6 @@ def test_bf16_trains_with_weights_and_memory_in_float32(recipe_of: Make, tmp_pat
     assert last[0] != last[1]
     assert last[0] == pytest.approx(last[1], rel=0.02)
     assert any(not torch.equal(exact[name], rough[name]) for name in floats)
-
-
-def test_fp16_is_refused_by_name(recipe_of: Make) -> None:
-    with pytest.raises(ConfigError, match=r"fp16's gradients underflow.*bf16"):
-        recipe_of("causal", {"train.precision": "fp16"})
 
 
 def test_it_learns(recipe_of: Make, tmp_path: Path) -> None:

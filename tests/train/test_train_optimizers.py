@@ -114,7 +114,7 @@ def displacement(spec: Optimizer, precision: Precision) -> float:
     return 1.0 - model.linear.weight.item()
 
 
-@pytest.mark.parametrize("precision", ["bf16"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("spec", [*KINDS, Sgd(momentum=0.9), AdamW(weight_decay=0.0)], ids=repr)
 def test_small_updates_of_a_weight_near_one_arrive(spec: Optimizer, precision: Precision) -> None:
     exact = displacement(spec, "fp32")

@@ -1,5 +1,6 @@
 """Training: recipes, schedules, optimizers, losses, the loop, evaluation."""
 
+from transpect.train.average import Ema
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate, evaluate_documents
 from transpect.train.logger import Logger, Quiet, Record, Run, read_metrics
@@ -17,7 +18,7 @@ from transpect.train.recipe import (
     recipe_data,
 )
 from transpect.train.resume import command_to_go_on
-from transpect.train.schedules import Constant, Cosine, Linear, Noam, Schedule
+from transpect.train.schedules import Constant, Cosine, InverseSqrt, Linear, Noam, Plateau, Schedule, Wsd
 from transpect.train.updates import Update, update
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "Constant",
     "Cosine",
     "DataSpec",
+    "Ema",
     "Evaluation",
     "GroupRule",
     "Grouping",
+    "InverseSqrt",
     "Linear",
     "Lion",
     "Logger",
@@ -37,6 +40,7 @@ __all__ = [
     "Muon",
     "Noam",
     "Optimizer",
+    "Plateau",
     "Quiet",
     "Recipe",
     "Record",
@@ -48,6 +52,7 @@ __all__ = [
     "TrainSpec",
     "TrainingError",
     "Update",
+    "Wsd",
     "command_to_go_on",
     "dump_recipe",
     "evaluate",

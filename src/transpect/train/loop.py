@@ -5,6 +5,7 @@
     out/best/           the best checkpoint (the lowest valid loss), a Hugging Face directory with its tokenizer
     out/top/step-N/     the best ones, where several are kept
     out/last/           the latest checkpoint, likewise
+    out/ema/            the average of the weights at that time, likewise, where ``train.ema`` keeps one
     out/state/          what a resume needs
     out/metrics.jsonl   a line of measures for each logged step
     out/samples.jsonl   what the model wrote at evaluations, where it was asked to
@@ -27,6 +28,7 @@ from transpect import __version__
 from transpect.base.devices import resolve_device, set_threads
 from transpect.base.errors import ConfigError
 from transpect.train.display import display
+from transpect.train.dynamics import Dynamics
 from transpect.train.evaluate import Evaluation
 from transpect.train.interrupt import Interruption
 from transpect.train.job import Job, build
@@ -107,6 +109,7 @@ def train(
         job = build(recipe, state)
         seed_all(spec.seed)
         optimizer = spec.optimizer.build(job.model, spec.grouping)
+        dynamics = Dynamics(job.recipe.train, job.model, job.config.d_model)
         metrics = MetricsFile(run / METRICS)
         shown = display(recipe.logging.progress, screen)
         files = [metrics, *([TensorBoard(run / TENSORBOARD)] if recipe.logging.tensorboard else [])]
@@ -118,8 +121,9 @@ def train(
             remarks = _check(state, job)
             apply_state(state, job.model, optimizer)
             job.memories.load(state.part("memory"), device)
+            dynamics.load(state.data.get("dynamics", {}), state.part("ema"))
             progress = Progress(**state.data["progress"])
-        session = Session(run, job, optimizer, progress, metrics, logger)
+        session = Session(run, job, optimizer, dynamics, progress, metrics, logger)
         if source is not None and source != run:
             adopt(source, run)
         _write_recipe(run, job.recipe)

@@ -13,28 +13,15 @@ from transpect.base.errors import ConfigError
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
-def check_precision(name: Precision) -> None:
-    """Refuse what can't be trained in.
-
-    Raises:
-        ConfigError: fp16.
-    """
-    if name == "fp16":
-        raise ConfigError(
-            "precision must be fp32 or bf16: fp16's gradients underflow without loss scaling, and a CPU is slow at it",
-            value=name,
-            remedy="Choose bf16, which has the range of fp32, or fp32.",
-        )
+DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def arithmetic(name: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """The context of a forward pass: nothing for fp32, autocast to bfloat16 for bf16.
+    """The context of a forward pass: nothing for fp32, autocast to bfloat16 for bf16 and to float16 for fp16.
 
-    Raises:
-        ConfigError: fp16.
+    float16's gradients need a `LossScale`.
     """
-    check_precision(name)
-    return nullcontext() if name == "fp32" else torch.autocast(device.type, torch.bfloat16)
+    return nullcontext() if name == "fp32" else torch.autocast(device.type, DTYPES[name])
 
 
 def check_weights(model: nn.Module) -> None:

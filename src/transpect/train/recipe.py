@@ -16,14 +16,15 @@ from transpect.core.presets import preset
 from transpect.data.objectives import Objective
 from transpect.data.sources import Source
 from transpect.text.tokenizer import Tokenizer
+from transpect.train.average import Ema
 from transpect.train.best import Best
 from transpect.train.criteria import Loss, usual_loss
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
 from transpect.train.measures import Measure
 from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
-from transpect.train.precision import Precision, check_precision
+from transpect.train.precision import Precision
 from transpect.train.samples import Samples
-from transpect.train.schedules import Cosine, Schedule
+from transpect.train.schedules import Cosine, Plateau, Schedule
 from transpect.train.trackers import Tracker
 
 STAND_IN = 1
@@ -165,7 +166,8 @@ class TrainSpec:
         schedule: the learning rate as a function of updates.
         clip: the global gradient norm to clip to; null clips nothing.
         label_smoothing: ε; of the training loss only.
-        precision: fp32, or bf16 for arithmetic in bfloat16 with weights in float32.
+        ema: an average of the weights, kept beside them, saved in ``ema/`` and evaluated; null is none.
+        precision: of the arithmetic: fp32, bf16, or fp16 with a scaled loss. Weights are float32 in each.
         freeze: patterns of the weights that stay as they are (see `transpect.train.freezing`).
         seed: of initial weights, order, masks and dropout.
         eval_every: updates between evaluations; the last update is always followed by one.
@@ -189,6 +191,7 @@ class TrainSpec:
     schedule: Schedule = field(default_factory=Cosine)
     clip: float | None = 1.0
     label_smoothing: float = 0.0
+    ema: Ema | None = None
     precision: Precision = "fp32"
     freeze: tuple[str, ...] = ()
     seed: int = 0
@@ -217,7 +220,6 @@ class TrainSpec:
             raise ConfigError("min_delta must not be negative", value=self.min_delta)
         if not 0 <= self.seed < 2**63:
             raise ConfigError("seed must be at least 0 and below 2^63", value=self.seed)
-        check_precision(self.precision)
         Grouping(self.layer_decay, self.groups)  # which checks them
 
     @property
@@ -262,6 +264,12 @@ class Recipe:
             known = self.tokenizer.extra_special_tokens
             needed = tuple(token for token in self.objective.special_tokens(self.seq_len) if token not in known)
             object.__setattr__(self, "tokenizer", replace(self.tokenizer, extra_special_tokens=known + needed))
+        if isinstance(self.train.schedule, Plateau) and self.data.valid is None:
+            raise ConfigError(
+                "the schedule `plateau` waits for the valid loss, so there must be something to evaluate on",
+                value="data.valid: null",
+                remedy="Set data.valid, e.g. to 0.05, or choose another schedule.",
+            )
 
     @property
     def objective(self) -> Objective:

@@ -11,8 +11,10 @@ import torch
 
 from transpect import __version__
 from transpect.base.codec import Data
+from transpect.train.average import Average
 from transpect.train.best import folder_of, remove_others
 from transpect.train.checkpoint import write_checkpoint
+from transpect.train.dynamics import Dynamics
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate_pass
 from transpect.train.job import Job
@@ -20,9 +22,8 @@ from transpect.train.logger import Logger, MetricsFile, Record
 from transpect.train.measures import Meters
 from transpect.train.progress import Progress
 from transpect.train.recipe import recipe_data
-from transpect.train.resume import BEST, LAST
+from transpect.train.resume import BEST, EMA, LAST
 from transpect.train.samples import writer_of
-from transpect.train.schedules import Scale
 from transpect.train.state import write_state
 from transpect.train.stopwatch import Stopwatch
 from transpect.train.updates import Update, draw, update
@@ -39,6 +40,7 @@ class Session:
         run: the run directory.
         job: what to train.
         optimizer: of the job's model.
+        dynamics: what else changes along the run.
         progress: where the run stands; counted on.
         metrics: the metrics file, which is on the disk before a state is.
         logger: everyone who is told, the metrics file among them.
@@ -49,6 +51,7 @@ class Session:
         run: Path,
         job: Job,
         optimizer: torch.optim.Optimizer,
+        dynamics: Dynamics,
         progress: Progress,
         metrics: MetricsFile,
         logger: Logger,
@@ -57,10 +60,9 @@ class Session:
         self.evaluation: Evaluation | None = None
         self.update: Update | None = None
         self._run, self._job, self._optimizer = run, job, optimizer
-        self._metrics, self._logger = metrics, logger
+        self._dynamics, self._metrics, self._logger = dynamics, metrics, logger
         self._spec = job.recipe.train
-        assert self._spec.optimizer.lr is not None
-        self._scale = Scale(self._spec.optimizer.lr, self._spec.max_steps, job.config.d_model)
+        self._rate = 0.0
         self._watch = Watch(job.model.device)
         self._clock = Stopwatch()
         self._meters = Meters(job.recipe.logging.measures, job, optimizer)
@@ -104,8 +106,13 @@ class Session:
         with self._clock.paused():
             self._watch.look()
             self._metrics.sync()
+            average = self._dynamics.average
             if self._job.valid is None:
-                write_checkpoint(self._run / BEST, self._job)
+                with average.where_evaluated():
+                    write_checkpoint(self._run / BEST, self._job)
+            if isinstance(average, Average):
+                with average.in_place():
+                    write_checkpoint(self._run / EMA, self._job)
             write_checkpoint(self._run / LAST, self._job)
             self.save_state()
             remove_others(self._run, self._kept)
@@ -118,32 +125,41 @@ class Session:
             "progress": asdict(self.progress),
             "batches": job.batches.state(),
             "valid": None if job.valid is None else job.valid.state(),
+            "dynamics": self._dynamics.data(),
             "recipe": recipe_data(job.recipe),
             "generation": job.generation,
             "made_with": made_with(job.model.device),
         }
-        write_state(self._run, data, job.model, self._optimizer, job.tokenizer, job.memories)
+        write_state(self._run, data, job.model, self._optimizer, job.tokenizer, job.memories, self._dynamics.tensors())
         self._saved_step = self.progress.step
 
     def _step(self) -> None:
-        spec, progress = self._spec, self.progress
-        drawn = draw(self._job.batches, spec.accumulate)
-        self._job.model.redraw(progress.step)
+        """One update; what a batch whose gradient overflows was to move is moved by the next."""
+        self._job.model.redraw(self.progress.step)
+        self._rate = self._dynamics.rate(self.progress.step + 1)
+        while not (done := self._try()).made:
+            pass
+        self.progress.step += 1
+        self._dynamics.average.take(self.progress.step)
+        self._watch.note(self.progress.step, done)
+        self._logger.advance(self.progress.step)
+
+    def _try(self) -> Update:
+        spec = self._spec
         self.update = update(
             self._job.model,
             self._optimizer,
-            drawn,
-            rate=spec.schedule.rate(progress.step + 1, self._scale),
+            draw(self._job.batches, spec.accumulate),
+            rate=self._rate,
             clip=spec.clip,
             criterion=self._job.criterion,
             precision=spec.precision,
             memories=self._job.memories,
+            scale=self._dynamics.scale,
         )
-        progress.step += 1
-        progress.tokens += self.update.n_tokens
+        self.progress.tokens += self.update.n_tokens
         self._tokens += self.update.n_tokens
-        self._watch.note(progress.step, self.update)
-        self._logger.advance(progress.step)
+        return self.update
 
     @property
     def metric(self) -> str:
@@ -158,7 +174,7 @@ class Session:
     def _evaluate(self) -> dict[str, float | int]:
         job, progress = self._job, self.progress
         assert job.valid is not None
-        with self._clock.paused():
+        with self._clock.paused(), self._dynamics.average.where_evaluated():
             self._watch.look()
             self.evaluation = evaluate_pass(
                 job.model, job.valid, job.objective, criterion=job.criterion, precision=self._spec.precision
@@ -166,6 +182,7 @@ class Session:
             loss = self.evaluation.loss
             if not loss < float("inf"):
                 raise TrainingError(f"the valid loss must be finite, and at step {progress.step} it is not", value=loss)
+            self._dynamics.hear(loss)
             self._writer.write(progress.step, self._logger)
             measures = {f"valid_{name}": value for name, value in self.evaluation.means().items()}
             return {**measures, **self._meters.evaluated()}
@@ -174,7 +191,7 @@ class Session:
         """Keep the checkpoint where it is among the best: before the state that knows of it, for a resume from an older
         state only writes it again."""
         best = self._spec.best
-        with self._clock.paused():
+        with self._clock.paused(), self._dynamics.average.where_evaluated():
             place = self.progress.judge(best.value_in(record), best, self._spec.min_delta)
             if place == 0:
                 write_checkpoint(self._run / BEST, self._job)
@@ -191,7 +208,7 @@ class Session:
             "step": self.progress.step,
             "epoch": self._job.batches.epoch,
             "loss": loss,
-            "lr": self._spec.schedule.rate(self.progress.step, self._scale),
+            "lr": self._rate,
             "grad_norm": norm,
             "tokens": self.progress.tokens,
             "tokens_per_s": self._tokens / lap,
@@ -201,6 +218,7 @@ class Session:
         self._tokens = 0
         if self._job.skipped.count:
             record["bad_lines"] = self._job.skipped.count
+        record |= self._dynamics.measures()
         with self._clock.paused():
             record |= {**self._meters.recorded(record), **evaluation}
         if evaluation:

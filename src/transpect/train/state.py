@@ -38,7 +38,8 @@ class TrainingState:
     """A state as it stands on disk.
 
     Attributes:
-        tensors: ``model/…``, ``optimizer/…``, ``random/…``, and ``memory/…`` where rows go on from batch to batch.
+        tensors: ``model/…``, ``optimizer/…``, ``random/…``; ``memory/…`` where rows go on from batch to batch, and
+            ``ema/…`` where the weights are averaged.
         data: step, counters, position in the data, generators, recipe.
         folder: where it was read.
     """
@@ -71,6 +72,7 @@ def write_state(
     optimizer: torch.optim.Optimizer,
     tokenizer: Tokenizer,
     memories: Memories,
+    average: dict[str, Tensor],
 ) -> None:
     """Replace the state of a run directory.
 
@@ -81,6 +83,7 @@ def write_state(
         optimizer: its memory.
         tokenizer: written with the first state, and kept by those that follow.
         memories: of rows that go on.
+        average: of the weights; may be empty.
 
     Raises:
         CheckpointError: it can't be written.
@@ -92,6 +95,7 @@ def write_state(
     tensors |= {f"optimizer/{name}": tensor for name, tensor in memory.items()}
     tensors |= {f"random/{name}": tensor for name, tensor in generators.items()}
     tensors |= {f"memory/{name}": tensor for name, tensor in memories.tensors().items()}
+    tensors |= {f"ema/{name}": tensor for name, tensor in average.items()}
     content = {"format": FORMAT, **data, "random": others}
     content["digest"] = digest(content)
     with atomic_directory(run / FOLDER, keep=lambda name: name == TOKENIZER) as staging:

@@ -14,6 +14,7 @@ from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.train.criteria import CROSS_ENTROPY, Criterion
 from transpect.train.criteria.base import Tally, mean_loss, total_counts
+from transpect.train.loss_scale import NO_SCALE, LossScale, NoScale
 from transpect.train.memories import Memories
 from transpect.train.optimizers import set_rate
 from transpect.train.precision import Precision, arithmetic
@@ -33,6 +34,7 @@ class Update:
         n_labels: how many tokens were predicted.
         n_tokens: how many tokens were read.
         measures: what else the criterion says. On the device.
+        made: whether weights were updated; see `LossScale`.
     """
 
     loss: Tensor
@@ -40,6 +42,7 @@ class Update:
     n_labels: int
     n_tokens: int
     measures: Mapping[str, Tensor] = field(default_factory=dict)
+    made: bool = True
 
 
 def draw(batches: Iterator[Batch], count: int) -> list[Batch]:
@@ -69,6 +72,7 @@ def update(
     criterion: Criterion = CROSS_ENTROPY,
     precision: Precision = "fp32",
     memories: Memories | None = None,
+    scale: LossScale | NoScale = NO_SCALE,
 ) -> Update:
     """Make one update with the gradient of the mean loss over all that is counted in ``batches``.
 
@@ -82,9 +86,11 @@ def update(
         criterion: whose loss is made small.
         precision: of the forward and backward arithmetic.
         memories: of the updates before, for batches whose rows go on from theirs; None is none yet.
+        scale: of the loss, for fp16; where the gradient is not finite no update is made.
 
     Raises:
         ConfigError: a batch goes on, and ``memories`` do not hold what it goes on from.
+        TrainingError: float16's gradients are not finite at any scale.
     """
     device = model.device
     memories = Memories() if memories is None else memories
@@ -98,18 +104,22 @@ def update(
         with arithmetic(precision, device):
             sums = criterion.training(model, moved, memories.of(moved))
         loss = mean_loss(sums.losses, totals)
-        torch.autograd.backward(loss)
+        torch.autograd.backward(loss * scale.factor)
         total += loss.detach()
         tally.add(sums)
+    scale.undo([weight.grad for weight in model.parameters() if weight.grad is not None])
     norm = clip_gradient(model, clip)
-    set_rate(optimizer, rate)
-    optimizer.step()
+    made = scale.allows(norm)
+    if made:
+        set_rate(optimizer, rate)
+        optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return Update(
         loss=total,
         grad_norm=norm,
         n_labels=sum(batch.n_labels for batch in batches),
         n_tokens=sum(batch.n_tokens for batch in batches),
+        made=made,
         measures=criterion.summary(tally.measures, totals),
     )
 
