@@ -84,8 +84,8 @@ def test_an_unknown_runtime_is_refused_when_a_model_is_made(tools: Any, letters:
 
 
 def _by_program(runtime: Any, model: Any, kind: Any) -> bool:
-    chosen = steps.steps_by(runtime, Stepper(model, [[1]], horizons=[2], cache=kind), 2)
-    return isinstance(chosen, steps.ProgramSteps)
+    with steps.steps_by(runtime, Stepper(model, [[1]], horizons=[2], cache=kind), 2) as chosen:
+        return isinstance(chosen, steps.ProgramSteps)
 
 
 def test_auto_takes_a_program_for_large_models_that_have_one(tools: Any, monkeypatch: Any) -> None:

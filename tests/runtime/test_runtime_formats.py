@@ -84,4 +84,5 @@ def test_auto_counts_weights_in_formats(monkeypatch: pytest.MonkeyPatch) -> None
     full = sum(parameter.numel() for parameter in built(None).parameters())
     monkeypatch.setattr(program_steps, "LARGE_ENOUGH", full // 2)
     first = Stepper(built(Plan(Int8(), {"token": Int8()})), [[1]], horizons=[2])
-    assert isinstance(program_steps.steps_by("auto", first, 2), program_steps.ProgramSteps)
+    with program_steps.steps_by("auto", first, 2) as chosen:
+        assert isinstance(chosen, program_steps.ProgramSteps)

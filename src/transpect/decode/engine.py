@@ -165,8 +165,9 @@ def _all(
             prefill_chunk=prefill_chunk,
             cache=own_kind,
         )
-        steps = steps_by(runtime, first, max(horizons), max(map(len, sources)))
-        yield from decode(Guided(steps, [own.params.guidance_scale for own in requests]) if others else steps, batch)
+        with steps_by(runtime, first, max(horizons), max(map(len, sources))) as steps:
+            scales = [own.params.guidance_scale for own in requests]
+            yield from decode(Guided(steps, scales) if others else steps, batch)
 
 
 def _batches(rows: Sequence[Row], batch_size: int, kind: CacheKind) -> Iterator[list[Row]]:

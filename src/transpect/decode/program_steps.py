@@ -6,12 +6,12 @@ Axes: B batch, k tokens read at once, V vocabulary, D model.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, cast, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
 from transpect.cache import CacheKind, Dense, Paged, Sliding, Static
@@ -76,7 +76,8 @@ def _held(kind: CacheKind, config: ModelConfig) -> tuple[int | None, int | None]
     )
 
 
-def steps_by(runtime: Runtime, first: Stepper, capacity: int, longest_source: int = 0) -> ReadsAhead:
+@contextmanager
+def steps_by(runtime: Runtime, first: Stepper, capacity: int, longest_source: int = 0) -> Iterator[ReadsAhead]:
     """Who computes the steps of a batch: ``first`` itself, or a program after it.
 
     ``auto`` takes a program where there is one and the model is large enough. That is asked anew with each batch, since
@@ -89,24 +90,34 @@ def steps_by(runtime: Runtime, first: Stepper, capacity: int, longest_source: in
     Raises:
         ConfigError: ``program``, where there is none.
     """
-    model = first.model
-    weights = sum(own.numel() for own in (*model.parameters(), *model.buffers()))  # formats are buffers
-    if runtime == "torch" or (runtime == "auto" and weights < LARGE_ENOUGH):
-        return first
+    if runtime == "torch" or (runtime == "auto" and _weights(first.modules) < LARGE_ENOUGH):
+        yield first
+        return
     try:
-        return ProgramSteps(first, capacity, longest_source)
+        steps = ProgramSteps(first, capacity, longest_source)
     except ConfigError:
         if runtime == "program":
             raise
-        return first
+        yield first
+        return
+    try:
+        yield steps
+    finally:
+        steps.close()
 
 
-def _slow_by_torch(model: Transformer) -> bool:
+def _weights(modules: Iterable[nn.Module]) -> int:
+    """How many numbers there are in parameters, and in buffers, as formats are."""
+    held = {id(own): own for part in modules for own in (*part._parameters.values(), *part._buffers.values())}
+    return sum(own.numel() for own in held.values() if own is not None)
+
+
+def _slow_by_torch(first: Stepper) -> bool:
     from transpect.runtime.products import multiplies_bfloat16
 
-    if any(isinstance(own, Quantised) for own in model.modules()):
+    if any(isinstance(own, Quantised) for own in first.modules):
         return True
-    return model.token.weight.dtype == torch.bfloat16 and not multiplies_bfloat16()
+    return first.model.token.weight.dtype == torch.bfloat16 and not multiplies_bfloat16()
 
 
 class ProgramSteps:
@@ -122,23 +133,28 @@ class ProgramSteps:
     """
 
     def __init__(self, first: Stepper, capacity: int, longest_source: int) -> None:
-        from transpect.runtime import Layout, Program
+        from transpect.runtime import Layout, Loan
 
         self._first: Stepper | None = first
         self.vocab_size, self.device = first.vocab_size, first.device
         layout = Layout(*_held(first.kind, first.model.config))
-        self._program = Program(first.model, first.rows, capacity, longest_source, layout)
+        self._loan = Loan(first.model, first.rows, capacity, longest_source, layout)
+        self._program = self._loan.program
         # with a memory a prompt is more than its tokens one after another, unless it is one piece
         self._most = sys.maxsize if layout.memory is None else min(SHORT, first.piece or SHORT)
         self._hidden = torch.empty(0)
         self._real = torch.empty(0, 0, dtype=torch.bool)
+
+    def close(self) -> None:
+        """No more steps are taken: the next batch may have the program."""
+        self._loan.give_back()
 
     def prefill(self, *, every: bool = False) -> Tensor:
         """See `Steps.prefill`."""
         assert self._first is not None, "called once"
         first, self._first = self._first, None
         # decided for each row by itself, as the two ways round differently
-        most = sys.maxsize if _slow_by_torch(first.model) else SHORT
+        most = sys.maxsize if _slow_by_torch(first) else SHORT
         short = [len(prompt) <= min(most, self._most) and first.plain and not every for prompt in first.prompts]
         by_torch = [row for row, own in enumerate(short) if not own]
         by_program = {row: first.prompts[row] for row, own in enumerate(short) if own}

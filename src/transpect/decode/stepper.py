@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
+from transpect.base.modules import modules_of
 from transpect.cache import CacheKind, SinksCache, SlidingCache, SumsCache, chosen
 from transpect.core import NO_SOURCE, Cache, Tags, Transformer
 from transpect.decode.batching import batched, check_writes, evaluating
@@ -136,7 +137,7 @@ class Stepper:
         self._read = _NOTHING
         self._forgotten = 0
         self._early: dict[int, Transformer] = {}
-        self._modules = list(model.modules())
+        self._modules = modules_of(model)
 
     def prefill(self, *, every: bool = False) -> Tensor:
         """See `Steps.prefill`."""
@@ -194,6 +195,11 @@ class Stepper:
         other._prompts, other._horizon = [self._prompts[row] for row in rows], self._horizon[list(rows)]
         other._cache = self._kind.build(self.model.config)
         return other
+
+    @property
+    def modules(self) -> Sequence[nn.Module]:
+        """All of the model."""
+        return self._modules
 
     @property
     def rows(self) -> int:

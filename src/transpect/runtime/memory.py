@@ -88,6 +88,12 @@ class Memory:
         """Of each sequence."""
         return np.array([table.length for table in self.tables], np.int64)
 
+    def restart(self, sequences: int) -> None:
+        """Have so many sequences without tokens, at most as many as there is room for."""
+        self._pool = BlockPool(self.block, len(self.numbers) * self._ring)
+        self.tables = [Table() for _ in range(sequences)]
+        self.numbers[:] = 0
+
     def grow(self, sequences: int) -> None:
         """Have room for more sequences. ``numbers`` is another array afterwards."""
         self.numbers = np.zeros((sequences, self._ring), np.int64)

@@ -64,33 +64,56 @@ class Program:
                 value=f"{model.device}, head {model.config.head.kind}",
                 remedy="Decode with runtime=torch.",
             )
-        self._model, self._tower, self._head = model, _last_tower(model), model.head
+        # its parts and not the model, which goes when nobody else has it (see `runtime.kept`)
+        self._token, self._tower, self._head = model.token, _last_tower(model), model.head
+        self._width, self._size = model.config.d_model, model.config.vocab_size
         self._threads = torch.get_num_threads()
-        self._capacity, self._longest_source = capacity, sources
+        self._capacity, self._longest_source, self._layout = capacity, sources, layout
         self._memory = Memory(layout, sequences, capacity, blocks)
         self._build()
         self._sources = np.arange(sequences)
 
     def _build(self) -> None:
         room = Room(MOST_ROWS, self._memory, self._capacity, self._longest_source)
-        tower, model = self._tower, self._model
-        self._built = Builder(tower.stack, tower.embeddings, model.token, model.config.d_model, room)
-        self._logits = self._built.head(self._head, model.token)
+        tower = self._tower
+        self._built = Builder(tower.stack, tower.embeddings, self._token, self._width, room)
+        self._logits = self._built.head(self._head, self._token)
         self._tables: dict[tuple[int | None, Calls], Any] = {}
         self._reads_many: Builder | None = None
 
     def _many(self) -> Builder:
         """The same layers for passes of many rows, made when a long prompt is read first."""
         if self._reads_many is None:
-            room, tower, model = replace(self._built.room, rows=MANY_ROWS, many=True), self._tower, self._model
-            width = model.config.d_model
-            self._reads_many = Builder(tower.stack, tower.embeddings, model.token, width, room, self._built)
+            room, tower = replace(self._built.room, rows=MANY_ROWS, many=True), self._tower
+            self._reads_many = Builder(tower.stack, tower.embeddings, self._token, self._width, room, self._built)
         return self._reads_many
 
     @property
     def size(self) -> int:
         """How many calls it has."""
         return len(self._built.calls)
+
+    @property
+    def bytes_held(self) -> int:
+        """Of keys and values."""
+        built = self._built
+        sources = (*built.source_keys.values(), *built.source_values.values())
+        return sum(own.nbytes for own in (*built.keys, *built.values, *sources))
+
+    def has_room(self, sequences: int, capacity: int, sources: int, layout: Layout) -> bool:
+        """Whether it would do for other sequences, by the threads that there are now."""
+        return (
+            sequences <= self._built.room.sequences
+            and capacity <= self._capacity
+            and sources <= self._longest_source
+            and layout == self._layout
+            and self._threads == torch.get_num_threads()
+        )
+
+    def restart(self, sequences: int) -> None:
+        """Forget all sequences, for so many that have no tokens yet."""
+        self._memory.restart(sequences)
+        self._sources = np.arange(sequences)
 
     @property
     def calls(self) -> Calls:
@@ -120,7 +143,7 @@ class Program:
         owners = list(range(len(memory.tables)) if sequences is None else sequences)
         after = torch.as_tensor(cache.next_position).expand(len(owners), 1)[:, 0].tolist()
         position = cache.admit(Tags.dense(len(owners), 0, device="cpu")).position
-        dtype = self._model.token(torch.zeros(1, dtype=torch.int64)).dtype
+        dtype = self._token(torch.zeros(1, dtype=torch.int64)).dtype
         held, places = [], []
         for own, length, tokens in zip(owners, after, position, strict=True):
             held.append((tokens >= memory.begin(own, length)).nonzero()[:, 0])
@@ -155,8 +178,8 @@ class Program:
             count = len(sequence[chosen])
             self._take(self._built, tokens[chosen], sequence[chosen], first)
             self._run(count, n_layers)
-            logits.append(torch.from_numpy(self._logits[:count, : self._model.config.vocab_size].copy()))
-            hidden.append(torch.from_numpy(self._built.x[:count, : self._model.config.d_model].copy()))
+            logits.append(torch.from_numpy(self._logits[:count, : self._size].copy()))
+            hidden.append(torch.from_numpy(self._built.x[:count, : self._width].copy()))
         return _joined(logits), _joined(hidden)
 
     @torch.inference_mode()
@@ -169,7 +192,7 @@ class Program:
         Returns:
             logits [P, V] of what follows each prompt, in their order, and what the head read, [P, D].
         """
-        built, width = self._built, self._model.config.d_model
+        built, width = self._built, self._width
         last, first = np.empty((len(prompts), width), np.float32), self._memory.see(prompts)
         # decided for each prompt by itself, as the two ways round differently
         long = [len(prompt) > MOST_ROWS for prompt in prompts.values()]
@@ -182,7 +205,7 @@ class Program:
             some = last[start : start + MOST_ROWS]
             built.x[: len(some), :width] = some
             self._run(len(some), _HEAD)
-            logits.append(torch.from_numpy(self._logits[: len(some), : self._model.config.vocab_size].copy()))
+            logits.append(torch.from_numpy(self._logits[: len(some), : self._size].copy()))
             hidden.append(torch.from_numpy(built.x[: len(some), :width].copy()))
         return _joined(logits), _joined(hidden)
 
@@ -219,12 +242,7 @@ class Program:
         Returns:
             logits [W, V] of what follows each row that is wanted, and what the head read there, [W, D].
         """
-        built, rows, width, size = (
-            self._built,
-            self._built.rows,
-            self._model.config.d_model,
-            self._model.config.vocab_size,
-        )
+        built, rows, width, size = self._built, self._built.rows, self._width, self._size
         logits, hidden = torch.empty(len(wanted), size), torch.empty(len(wanted), width)
         ids, done = torch.tensor(tokens), 0
         rows.first[:] = 0
@@ -252,7 +270,7 @@ class Program:
         """Read prompts by the passes of a builder; the residual stream at the last token of each, [P, D]."""
         rows = [(own, token) for own, prompt in prompts.items() for token in prompt]
         ends = {end - 1: n for n, end in enumerate(accumulate(map(len, prompts.values())))}
-        width, most = self._model.config.d_model, reader.room.rows
+        width, most = self._width, reader.room.rows
         last = np.empty((len(prompts), width), np.float32)
         for start in range(0, len(rows), most):
             chosen = rows[start : start + most]
@@ -305,8 +323,8 @@ class Program:
         assert rows.position[:count].max(initial=0) < self._capacity, "a sequence fits its room"
         if not built.looks_up:
             tags = Tags.of(torch.from_numpy(rows.position[:count])[:, None])
-            x = self._tower.embeddings(self._model.token(tokens[:, None]), tags, self._tower.stack.positions, None)
-            built.x[:count, : self._model.config.d_model] = x[:, 0].float().numpy()
+            x = self._tower.embeddings(self._token(tokens[:, None]), tags, self._tower.stack.positions, None)
+            built.x[:count, : self._width] = x[:, 0].float().numpy()
 
     def _run(self, count: int, what: int | None, built: Builder | None = None) -> None:
         """All calls, the head after the first layers alone, or one of both parts; of another builder the layers."""
