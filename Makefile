@@ -30,7 +30,7 @@ test: setup-dev
 	$(PYTEST) -n auto --dist worksteal
 
 test-slow: setup-dev
-	$(PYTEST) -m 'slow and not weights'
+	$(PYTEST) -m 'slow and not weights' -n auto --dist worksteal
 
 test-peers: setup-peers
 	$(PYTEST) -m weights

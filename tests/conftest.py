@@ -1,7 +1,10 @@
-"""What holds for every test: one thread each, as many workers as cores, and where the shared data is."""
+"""What holds for every test: one thread each, as many workers as cores, where the shared data is, and how much of a
+large grid every run walks.
+"""
 
 import os
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -14,11 +17,66 @@ from transpect.base.devices import allowed_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 
+ONE_IN = {
+    "core/test_core_grid.py::test_properties": 6,
+    "core/test_core_grid.py::test_gradient_to_the_future_is_exactly_zero": 3,
+    "core/test_core_grid.py::test_cached_ragged_rows_equal_single": 2,
+    "core/test_core_spans.py::test_what_rules_say_of_blocks_is_so": 3,
+    "core/test_kernels.py::test_kernels_equal_naive": 6,
+    "core/test_kernels.py::test_capped_scores": 3,
+    "core/test_kernels.py::test_batches_without_rows_and_rows_without_tokens": 2,
+    "core/test_kernels.py::test_what_is_hidden_costs_nothing": 3,
+    "core/test_kernels.py::test_no_tensor_grows_with_the_square_of_the_length": 3,
+    "core/test_kernels.py::test_sums_over_tiles_are_not_in_half_precision": 2,
+    "core/test_kernels_flex.py::test_the_lists_of_blocks_are_those_of_torch": 3,
+    "core/test_kernels_flex.py::test_every_rule_in_every_state_is_the_definition": 2,
+    "cache/test_cache_grid.py::test_forks_go_their_own_ways": 2,
+    "cache/test_cache_memory.py::test_a_memory_as_long_as_the_past_is_one_pass": 3,
+    "cli/test_cli_model.py::test_shapes_follow_from_the_axes": 3,
+    "decode/test_decode_generate.py::test_batched_and_cached_equals_spelled_out": 2,
+    "decode/test_decode_memory.py::test_a_memory_as_long_as_the_past_changes_nothing": 2,
+    "decode/test_decode_needles.py::test_a_needle_is_the_same_by_every_strategy": 2,
+    "decode/test_decode_program.py::test_a_program_writes_what_the_model_writes": 2,
+    "decode/test_decode_program.py::test_whatever_the_cache": 2,
+    "decode/test_decode_searches_anew.py::test_beams_of_every_model": 2,
+    "decode/test_decode_speculative.py::test_greedy_tokens_are_those_without_drafts": 2,
+    "interop/test_interop_any_value.py::test_a_value_of_any_kind_is_read_or_refused": 3,
+    "interop/test_interop_families.py::test_a_misshaped_tensor_is_named": 4,
+    "interop/test_interop_families.py::test_a_missing_tensor_is_named": 4,
+    "interop/test_interop_families.py::test_a_second_name_may_repeat_numbers_and_not_differ": 3,
+    "interop/test_interop_families.py::test_an_unexpected_tensor_is_named": 3,
+    "interop/test_interop_families.py::test_files_of_pickled_and_safe_weights_mean_the_same": 3,
+    "parity/test_parity_families.py::test_greedy_generation": 6,
+    "parity/test_parity_families.py::test_kernels_that_skip_what_is_hidden": 6,
+    "parity/test_parity_families.py::test_logits_and_hidden_states": 2,
+    "parity/test_parity_families.py::test_there_and_back": 3,
+    "parity/test_parity_compressed_tensors.py::test_they_give_our_logits": 2,
+    "runtime/test_runtime_formats.py::test_a_program_over_a_format": 2,
+    "runtime/test_runtime_products_blocks.py::test_other_lines": 2,
+    "runtime/test_runtime_products_blocks.py::test_products": 2,
+    "runtime/test_runtime_products_panels.py::test_blocks": 2,
+    "text/test_text_gguf.py::test_every_pre_tokenizer_is_named_and_found_again": 2,
+    "train/test_train_resume.py::test_n_steps_are_k_steps_and_the_rest": 2,
+    "train/test_train_schedules.py::test_the_nth_update_is_made_at_f_of_n_for_any_accumulation_and_resume": 2,
+    "verify/test_verify_rows.py::test_a_sound_model_passes_every_row": 3,
+}
+"""Grids of which about one case in so many runs with `make test`, spread by a hash of its name so that every value of
+every axis is met; all the others are slow. `pytest -m "" NODE` runs them all."""
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """``-n auto``: the cores that a quota leaves us, not those of the machine; each worker holds torch in memory."""
     return min(allowed_cores(), 8)
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `ONE_IN` leaves to the slow tests."""
+    for item in items:
+        grid, _, case = item.nodeid.removeprefix("tests/").partition("[")
+        if crc32(case.encode()) % ONE_IN.get(grid, 1):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -116,6 +116,7 @@ def test_after_one_that_was_interrupted_no_other_begins(plan, tmp_path, monkeypa
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_several_at_once_give_the_same(plain, whole, tmp_path) -> None:
     plan = parse_comparison(plain(variants=VARIANTS), seeds=1)
 

@@ -174,6 +174,7 @@ def test_a_graph_says_what_the_model_says(name: str, written: Callable[[str], Wr
     assert distance(alone, wanted) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_names_and_free_axes_are_those_of_the_field(written: Callable[[str], Written]) -> None:
     (file,) = written("rope, causal, grouped").files
     session = onnx_runtime.Session(file)

@@ -408,6 +408,7 @@ def test_weights_are_shared_with_the_model() -> None:
     assert torch.allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_torch_keeps_its_threads(threads: int) -> None:
     """In a process of its own, since numba starts its threads once."""

@@ -348,6 +348,7 @@ def test_much_is_not_made_of_little(template: str, monkeypatch: pytest.MonkeyPat
         render_chat(template, TALKS[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use",
     [

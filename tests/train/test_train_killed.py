@@ -170,6 +170,7 @@ def in_a_process(recipe: Path, run: Path, step: int, number: int) -> "subprocess
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_and_one_that_is_asked_to_stop(
     straight: Callable[[str], Path],
     recipe_of: Make,
