@@ -9,6 +9,7 @@ ones, which a program may have a copy of, what is in them.
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -28,12 +29,30 @@ SMALL = 2**14
 """Numbers of a weight whose content is compared."""
 _TABLES = frozenset(name for name, value in nn.Module().__dict__.items() if isinstance(value, dict))
 """Parameters, buffers, children and hooks, each a dict by name."""
+_PLAIN_VALUES = (bool, int, float, str)
 _PLAIN = Layout()
+
+
+class State(NamedTuple):
+    """Of a model.
+
+    Attributes:
+        things: the same ones mean the same model.
+        values: equal ones do.
+    """
+
+    things: list[Any]
+    values: list[Any]
+
+    def is_still(self, now: State) -> bool:
+        """Whether nothing has changed."""
+        lengths = [len(both) for both in (*self, *now)]
+        return lengths[:2] == lengths[2:] and all(map(is_, self.things, now.things)) and self.values == now.values
 
 
 class _Kept(NamedTuple):
     program: Program
-    state: list[Any]
+    state: State
 
 
 _KEPT: WeakKeyDictionary[Transformer, _Kept] = WeakKeyDictionary()
@@ -55,7 +74,7 @@ class Loan:
         self._model, state = model, state_of(model)
         kept = _KEPT.pop(model, None)  # two at once never have the same
         wanted = sequences, capacity, sources, layout
-        if kept is not None and kept.program.has_room(*wanted) and _same(kept.state, state):
+        if kept is not None and kept.program.has_room(*wanted) and kept.state.is_still(state):
             self.program, self._state = kept
             self.program.restart(sequences)
             return
@@ -69,20 +88,20 @@ class Loan:
             _KEPT[self._model] = _Kept(self.program, self._state)
 
 
-def state_of(model: Transformer) -> list[Any]:
-    """What a program of a model depends on, to be compared by `_same`. It does not hold the model itself."""
-    state: list[Any] = [type(model)]
+def state_of(model: Transformer) -> State:
+    """What a program of a model depends on. It does not hold the model itself."""
+    things: list[Any] = []
+    values: list[Any] = []
     for module in modules_of(model):
-        if module is not model:
-            state.append(module)
+        things.append(type(model) if module is model else module)
         for name, value in module.__dict__.items():
             if name not in _TABLES:
-                state += name, value
+                (values if isinstance(value, _PLAIN_VALUES) else things).append(value)
             elif value:
-                state += value.values()
+                things += value.values()
                 if name in ("_parameters", "_buffers"):
-                    state += [_content(tensor) for tensor in value.values() if tensor is not None]
-    return state
+                    values += [_content(tensor) for tensor in value.values() if tensor is not None]
+    return State(things, values)
 
 
 def _content(tensor: Tensor) -> tuple[Any, ...]:
@@ -91,15 +110,3 @@ def _content(tensor: Tensor) -> tuple[Any, ...]:
     if tensor.numel() > SMALL or tensor.device.type != "cpu":
         return where
     return *where, tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-
-
-_PLAIN_VALUES = (bool, int, float, str, tuple)
-
-
-def _same(before: list[Any], now: list[Any]) -> bool:
-    """Whether two states are of the same parts. Of other things than plain values being equal is not enough."""
-    return len(before) == len(now) and all(
-        type(one) is type(other) and isinstance(one, _PLAIN_VALUES) and bool(one == other)
-        for one, other in zip(before, now, strict=True)
-        if one is not other
-    )
