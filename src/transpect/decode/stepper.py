@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError
-from transpect.base.modules import modules_of
 from transpect.cache import CacheKind, SinksCache, SlidingCache, SumsCache, chosen
 from transpect.core import NO_SOURCE, Cache, Tags, Transformer
+from transpect.core.modules import modules_of
 from transpect.decode.batching import batched, check_writes, evaluating
 
 COMPACT_EVERY = 16

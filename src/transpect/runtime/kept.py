@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from transpect.base.modules import modules_of
 from transpect.core import Transformer
+from transpect.core.modules import modules_of
 from transpect.runtime.memory import Layout
 from transpect.runtime.program import Program
 
