@@ -29,10 +29,11 @@ from transpect.runtime.products import (
     room_for,
     words,
 )
+from transpect.runtime.products.attending import emit_mixed, emit_scores, emit_shares
 from transpect.runtime.products.cpu import LINES, Line
 from transpect.runtime.products.kernel import address
 from transpect.runtime.products.plain import columns, number
-from transpect.runtime.products.softmax import emit_softmax, softmax_tile
+from transpect.runtime.products.softmax import emit_softmax, emit_total, softmax_tile
 from transpect.runtime.products.tiles import COLUMNS, ROWS, emit_blocks, emit_floats, emit_rows
 
 Array = Any
@@ -174,6 +175,10 @@ TILES: dict[str, tuple[Callable[..., None], int]] = {
     "rows": (emit_rows, 8),
     "blocks": (partial(emit_blocks, True), 11),
     "softmax": (emit_softmax, 6),
+    "total": (emit_total, 4),
+    "scores": (emit_scores, 6),
+    "mixed": (emit_mixed, 6),
+    "shares": (emit_shares, 2),
 }
 DOT = {"avx512": "vpdpwssd", "avxvnni": "vpdpwssd", "avx2": "vpmaddwd", "i8mm": "smull", "dotprod": "smull"}
 

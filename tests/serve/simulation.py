@@ -14,7 +14,9 @@ from transpect.serve.plan import Entry, Limits, Line, Plan, most_blocks
 from transpect.serve.prefixes import Prefixes
 from transpect.serve.scheduler import Scheduler
 
-LIMITS = Limits(8, 16)
+FEW = 9
+"""Tokens of the longest prompt that is read by passes of few rows."""
+LIMITS = Limits(8, 16, alone=24, chunk=12)
 
 
 class World:
@@ -51,18 +53,22 @@ class World:
     def ask(self, tenant: str = "", priority: int = 0, *, own_turn: bool = False) -> Entry:
         """One more request."""
         random, block = self.random, self.pool.block
-        lines = random.choice([1, 1, 1, 2])
-        rows = lines * random.choice([1, 1, 3])
-        prompts = [[random.choice([1, 1, 2]) for _ in range(random.randint(1, 30))] for _ in range(lines)]
+        count = random.choice([1, 1, 1, 2])
+        rows = count * random.choice([1, 1, 3])
+        prompts = [[random.choice([1, 1, 2]) for _ in range(random.randint(1, 30))] for _ in range(count)]
         new = random.randint(1, 3 if self.eager else 20)
-        while (cost := most_blocks([(len(own), rows // lines) for own in prompts], new, block)) > (
+        while (cost := most_blocks([(len(own), rows // count) for own in prompts], new, block)) > (
             self.pool.limit or 0
         ):
             prompts, new = [own[:5] for own in prompts], max(1, new // 2)
         whole = random.random() < 0.1
+        lines = [
+            Line(own, len(own) - 1, len(own) if whole else 0, len(own) if len(own) > FEW and not whole else 0, n)
+            for n, own in enumerate(prompts)
+        ]
         entry = Entry(
             self.number,
-            [] if own_turn else [Line(own, len(own) - 1, len(own) if whole else 0, n) for n, own in enumerate(prompts)],
+            [] if own_turn else lines,
             rows,
             cost,
             sum(map(len, prompts)) + rows * new,
@@ -83,7 +89,10 @@ class World:
         plan = scheduler.plan()
         counts = [read.stop - read.start for read in plan.reads]
         longest = max((count for read, count in zip(plan.reads, counts, strict=True) if read.line.whole), default=0)
-        assert sum(counts) <= max(limits.budget, limits.budget + longest if longest > limits.budget // 4 else 0)
+        most = max(limits.budget, limits.alone)
+        assert sum(counts) <= max(most, most + longest if longest > limits.budget // 4 else 0)
+        if any(count == 1 for count in counts) and not any(read.line.whole or read.many for read in plan.reads):
+            assert sum(counts) <= most
         assert plan.reads or plan.turn or not scheduler.running, "whoever runs gets on"
         for entry in plan.aside:
             assert not entry.running or entry.left == sum(len(own.tokens) - own.table.length for own in entry.lines)
@@ -125,15 +134,16 @@ class World:
         for source, target, used in plan.copies:
             for place in range(used):
                 self.memory[target, place] = self.memory[source, place]
-        for _, line, start, stop, layers in plan.reads:
+        for _, line, start, stop, layers, many in plan.reads:
             for place in range(start, stop):
                 past = tuple(line.tokens[: place + 1])
-                self.memory[line.table.blocks[place // block], place % block] = (*past, layers or 0)
+                self.memory[line.table.blocks[place // block], place % block] = (*past, layers or 0, many)
         for _, line, *_ in plan.reads:
             for place in range(line.table.length):
-                *past, layers = self.memory[line.table.blocks[place // block], place % block]
+                *past, layers, many = self.memory[line.table.blocks[place // block], place % block]
                 assert past == line.tokens[: place + 1], "a block holds what its line has read"
                 assert layers == (0 if place < line.settled else line.layers)
+                assert many == (place < line.many), "the same way whoever has read it"
 
     def _next(self, entry: Entry) -> None:
         """Each line knows one more token, or some: what a strategy does with its logits."""

@@ -12,7 +12,7 @@ import torch
 
 from transpect.decode import GenerationParams, Request, Result
 from transpect.lm import LanguageModel
-from transpect.serve import Engine, Job, runner
+from transpect.serve import Engine, Job, runner, task
 from transpect.serve.plan import Plan
 from transpect.serve.scheduler import Scheduler
 
@@ -65,7 +65,7 @@ def assert_same(found: Sequence[Sequence[Result]], wanted: Sequence[Sequence[Res
             assert one.logprobs == (pytest.approx(two.logprobs, abs=logprobs) if logprobs else two.logprobs)
 
 
-HARD = {"blocks": 30, "overcommit": 9.0, "token_budget": 8, "max_rows": 12}
+HARD = {"blocks": 30, "overcommit": 9.0, "token_budget": 8, "prompt_budget": 8, "max_rows": 12}
 """Short of memory and of budget: prompts in pieces, and requests that are put aside."""
 
 
@@ -110,6 +110,37 @@ def test_a_needle_among_others(models: Callable[[str], LanguageModel], engines: 
         cached = engine.submit(Job(needle))
         assert_same([cached.result()], wanted)
         assert (cached.usage.cached_tokens > 0) == engine.config.prefix_cache
+
+
+def test_long_prompts_are_read_by_passes_of_many_rows(models: Any, engines: Any, monkeypatch: Any) -> None:
+    """Which way a token is read is up to its own prompt: neither neighbours nor pieces, known beginnings or breaks
+    change a bit; and what is known of a short prompt is no beginning of a long one."""
+    monkeypatch.setattr(task, "FEW", 10)
+    lm, passes = models("decoder"), list[int]()
+    step = runner.Program.step_many
+    monkeypatch.setattr(
+        runner.Program, "step_many", lambda self, tokens, *rest: passes.append(len(tokens)) or step(self, tokens, *rest)
+    )
+    requests = [request_of(lm, place, **STRATEGIES[name]) for place, name in enumerate([*SOME, "logprobs", "guidance"])]
+    long = [own for own in requests if len(own.prompt) > 10]
+    found = [served(engines(lm), [own])[0] for own in long]
+    assert len(long) > 3 and len(passes) >= len(long)
+    assert_same(found, expected(lm, long), 1e-5)
+    for config in ({}, {"prefix_cache": False}, HARD):
+        engine = engines(lm, **config)
+        others = [engine.submit(Job(own)) for own in requests if own not in long]
+        for _ in range(2):
+            assert_same(served(engine, long), found)
+        assert all(own.result() for own in others)
+    engine, prompt = engines(lm), list(range(3, 43))
+    for length, cached in ((10, 0), (40, 0), (30, 28), (10, 8)):
+        handle = engine.submit(Job(Request(prompt[:length], GenerationParams(max_new_tokens=3))))
+        handle.result()
+        assert handle.usage.cached_tokens == cached, length
+    params = GenerationParams(max_new_tokens=9, temperature=1.0, seed=2)
+    whole = served(engines(lm), [Request(prompt, params)])[0][0].ids
+    rest = served(engines(lm), [Request(prompt, params, written=tuple(whole[:4]))])[0][0].ids
+    assert [*whole[:4], *rest] == [*whole]
 
 
 @pytest.mark.slow
@@ -180,7 +211,7 @@ def test_a_conversation_finds_its_own_answers(models: Any, engines: Any) -> None
 
 def test_outputs_of_one_prompt_share_it(models: Any, engines: Any) -> None:
     lm = models("decoder")
-    engine = engines(lm, prefix_cache=False, token_budget=8)
+    engine = engines(lm, prefix_cache=False, token_budget=8, prompt_budget=16)
     served(engine, [Request(list(range(3, 43)), GenerationParams(max_new_tokens=1, temperature=1.0, n=8))])
     assert engine.stats().tokens_read == 40
 

@@ -66,7 +66,7 @@ def test_a_cancelled_request_frees_what_it_held(tiny: LanguageModel, engines: An
 
 @pytest.mark.parametrize("params", [{}, {"num_beams": 3}, {"early_exit": 1}, {"penalty_alpha": 0.4, "top_k": 3}])
 def test_cancelling_anywhere_leaves_nothing(tiny: LanguageModel, engines: Any, params: Any) -> None:
-    engine = engines(tiny, token_budget=8, blocks=60, overcommit=4.0)
+    engine = engines(tiny, token_budget=8, prompt_budget=8, blocks=60, overcommit=4.0)
     wanted = engine.submit(job(20, range(3, 20))).result()
     for round_ in range(3):
         handles = [engine.submit(job(30, range(3, 4 + 3 * n), **params)) for n in range(6)]

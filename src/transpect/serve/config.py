@@ -18,8 +18,9 @@ class EngineConfig:
         block: tokens of a block.
         context: how long a sequence may become; None is the model's context.
         max_rows: how many sequences there are at a time: a beam search takes one for each beam.
-        token_budget: how many tokens a pass reads at most. Fewer make prompts slower and the pauses between the tokens
-            of others shorter.
+        token_budget: how many tokens a pass reads at most where somebody waits for the next token of an output. Fewer
+            make prompts slower and the pauses between the tokens of others shorter.
+        prompt_budget: how many it reads at most where all that run have a prompt to read first.
         max_waiting: how many requests may wait to begin.
         max_waiting_tokens: how many tokens they may be about altogether, prompts and outputs; None is no limit.
         prefix_cache: whether beginnings of texts are kept for later requests that begin alike.
@@ -36,7 +37,8 @@ class EngineConfig:
     block: int = 16
     context: int | None = None
     max_rows: int = 64
-    token_budget: int = 64
+    token_budget: int = 40
+    prompt_budget: int = 256
     max_waiting: int = 256
     max_waiting_tokens: int | None = None
     prefix_cache: bool = True
@@ -47,7 +49,8 @@ class EngineConfig:
         at_least("memory_bytes", self.memory_bytes, 1)
         for name in ("blocks", "block", "context", "max_rows", "max_waiting_tokens"):
             within(name, getattr(self, name))
-        within("token_budget", self.token_budget, 8)
+        for name in ("token_budget", "prompt_budget"):
+            within(name, getattr(self, name), 8)
         within("batch_size", self.batch_size)
         within("max_waiting", self.max_waiting, 0)
         if not self.overcommit >= 1:

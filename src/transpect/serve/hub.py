@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from transpect.base.errors import ConfigError
 from transpect.cache import DENSE
@@ -22,6 +23,9 @@ from transpect.serve.runner import Runner
 from transpect.serve.scheduler import Scheduler
 from transpect.serve.sizing import Size
 from transpect.serve.task import Asked, Echo, Task
+
+CHUNK: Final = 64
+"""Tokens of a prompt from which on a pass of many rows is quicker than those of few."""
 
 
 def why_in_turn(model: Transformer, runtime: Runtime) -> str | None:
@@ -49,7 +53,8 @@ class Hub:
         self._model = model
         self._pool = BlockPool(size.block, size.blocks)
         self._prefixes = Prefixes(self._pool) if config.prefix_cache and shares else None
-        limits = Limits(size.rows, config.token_budget, config.overcommit)
+        alone = config.prompt_budget
+        limits = Limits(size.rows, config.token_budget, config.overcommit, alone, min(CHUNK, alone))
         self._scheduler = Scheduler(self._pool, limits, self._prefixes)
         self._runner = Runner(model, size.rows, size.context, size.block, size.blocks) if shares else None
         self._tasks: dict[Entry, Task] = {}

@@ -17,6 +17,7 @@ class Line:
         tokens: that are known.
         wanted: from which on the logits are asked for.
         whole: so many first tokens are read in one piece, by a pass of their own.
+        many: so many first tokens are read by passes of many rows, which round otherwise than those of few.
         source: which source of the request it reads.
         deep: so many tokens are read by all layers; None is all.
         layers: how many read the others.
@@ -27,6 +28,7 @@ class Line:
     tokens: list[int]
     wanted: int
     whole: int = 0
+    many: int = 0
     source: int = 0
     deep: int | None = None
     layers: int | None = None
@@ -41,6 +43,11 @@ class Line:
     def left(self) -> int:
         """How many tokens are to be read."""
         return len(self.tokens) - self.table.length
+
+    def read_as(self, first: int, last: int) -> list[int]:
+        """The tokens of a part as a block holds them: those that were read by passes of many rows as their
+        complements, for they are not what a pass of few makes of them."""
+        return [~token if n < self.many else token for n, token in enumerate(self.tokens[first:last], first)]
 
     @property
     def settled(self) -> int:
@@ -85,13 +92,15 @@ class Entry:
 
 
 class Read(NamedTuple):
-    """Tokens from ``start`` to before ``stop`` of a line, by its first layers or by all."""
+    """Tokens from ``start`` to before ``stop`` of a line, by its first layers or by all, by a pass of many rows or of
+    few."""
 
     entry: Entry
     line: Line
     start: int
     stop: int
     layers: int | None = None
+    many: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,11 +128,16 @@ class Limits:
         rows: lines that there are at a time.
         budget: tokens that a pass reads; a prompt that is read whole may be longer.
         overcommit: how many times the pool's blocks may be promised.
+        alone: as ``budget``, where all have many tokens to read, so that nobody waits for the next one of an output.
+        chunk: tokens that a pass of many rows is worth its while for: beside others it reads so many, whatever
+            ``budget`` leaves.
     """
 
     rows: int = 64
     budget: int = 64
     overcommit: float = 2.0
+    alone: int = 0
+    chunk: int = 0
 
 
 def most_blocks(prompts: Iterable[tuple[int, int]], new: int, block: int) -> int:
@@ -138,12 +152,15 @@ def most_blocks(prompts: Iterable[tuple[int, int]], new: int, block: int) -> int
 
 
 def reads_of(entry: Entry, line: Line, count: int) -> Iterable[Read]:
-    """The next so many tokens of a line, parted where fewer layers read on."""
+    """The next so many tokens of a line, parted where passes of few rows read on, and where fewer layers do."""
     start = line.table.length
     stop = start + count
-    border = min(max(start, line.settled), stop)
-    if start < border:
-        yield Read(entry, line, start, border)
+    first = min(max(start, line.many), stop)
+    border = min(max(first, line.settled), stop)
+    if start < first:
+        yield Read(entry, line, start, first, many=True)
+    if first < border:
+        yield Read(entry, line, first, border)
     if border < stop:
         yield Read(entry, line, border, stop, line.layers)
 
@@ -155,6 +172,8 @@ def leader_of(line: Line, before: Sequence[Line]) -> tuple[Line | None, int]:
     best, shared = None, 0
     for other in before:
         most = min(line.wanted, line.settled, other.settled)
+        if line.many != other.many:
+            most = min(most, line.many, other.many)
         if other.source != line.source or most <= shared:
             continue
         same = next((n for n in range(most) if line.tokens[n] != other.tokens[n]), most)

@@ -60,19 +60,19 @@ class Runner:
             if read.stop <= read.line.whole:
                 yield from self._in_one_piece(read, whole(read.entry, read.line))
         rest = [read for read in plan.reads if read.stop > read.line.whole]
-        # all layers first: those that go ahead with some of them stand after what all have read
-        for layers in sorted({read.layers for read in rest}, key=lambda n: (n is not None, n)):
-            yield from self._pass([read for read in rest if read.layers == layers], layers)
+        # a line's first tokens are those of passes of many rows, its last ones those that some layers go ahead with
+        for many, layers in sorted({(read.many, read.layers) for read in rest}, key=_in_turn):
+            yield from self._pass([read for read in rest if (read.many, read.layers) == (many, layers)], layers, many)
 
     def forget(self, entry: Entry) -> None:
         """The sources of a request are not needed any more."""
         for key in [key for key in self._sources if key[0] == entry.number]:
             self._unused.append(self._sources.pop(key))
 
-    def _pass(self, reads: Sequence[Read], layers: int | None) -> Iterator[Output]:
+    def _pass(self, reads: Sequence[Read], layers: int | None, many: bool) -> Iterator[Output]:
         tokens, slots, positions, wanted = list[int](), list[int](), list[int](), list[int]()
         places: list[tuple[Entry, Line, int]] = []
-        for entry, line, start, stop, _ in reads:
+        for entry, line, start, stop, *_ in reads:
             self._show(entry, line)
             first = len(tokens) - start
             tokens += line.tokens[start:stop]
@@ -81,7 +81,10 @@ class Runner:
             for place in range(max(start, line.wanted), stop):
                 wanted.append(first + place)
                 places.append((entry, line, place))
-        logits, hidden = self._program.step(tokens, slots, positions, wanted, layers)
+        if many:
+            logits, hidden = self._program.step_many(tokens, slots, positions, wanted)
+        else:
+            logits, hidden = self._program.step(tokens, slots, positions, wanted, layers)
         at = 0
         for _, group in groupby(places, key=lambda own: own[0].number):
             own = list(group)
@@ -118,3 +121,8 @@ class Runner:
         if self._shown[line.slot] != (line.table.blocks, source):
             self._program.lend(line.slot, line.table, source)
             self._shown[line.slot] = list(line.table.blocks), source
+
+
+def _in_turn(kind: tuple[bool, int | None]) -> tuple[bool, bool, int]:
+    many, layers = kind
+    return not many, layers is not None, layers or 0

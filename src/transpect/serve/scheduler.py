@@ -92,7 +92,10 @@ class Scheduler:
         long.sort(key=lambda entry: entry.rank)
         # a part of each pass is for those that have many, so that they come to their end as well
         chosen = self._choose(short, budget - (few if long else 0))
-        chosen += self._choose(long, budget - sum(count for _, _, count in chosen))
+        left = (budget if short else max(budget, self.limits.alone)) - sum(count for _, _, count in chosen)
+        if long and any(line.table.length < line.many for line in long[0].lines):
+            left = max(left, self.limits.chunk)
+        chosen += self._choose(long, left)
         chosen = self._with_room(chosen)
         reads = [read for entry, line, count in chosen for read in reads_of(entry, line, count)]
         copies = self.pool.extend([line.table for _, line, _ in chosen], [count for _, _, count in chosen])
@@ -138,6 +141,7 @@ class Scheduler:
             list(line.tokens),
             line.wanted,
             line.whole,
+            line.many,
             line.source,
             table=self.pool.fork(line.table),
             slot=self._slots.pop(),
@@ -268,7 +272,7 @@ class Scheduler:
             return
         while (end := line.table.length + block) <= min(line.wanted, line.settled):
             number = line.table.length // block
-            own = line.tokens[end - block : end]
+            own = line.read_as(end - block, end)
             found = self.prefixes.find(self._key(entry.salt, line, number), own)
             if found is None:
                 break
@@ -284,13 +288,13 @@ class Scheduler:
         while len(line.keys) <= number:
             n = len(line.keys)
             before = line.keys[-1] if n else Prefixes.root(salt)
-            line.keys.append(Prefixes.key(before, line.tokens[n * block : (n + 1) * block]))
+            line.keys.append(Prefixes.key(before, line.read_as(n * block, (n + 1) * block)))
         return line.keys[number]
 
     def _keep(self, prefixes: Prefixes, salt: str, line: Line) -> None:
         block = self.pool.block
         # what is wanted now may be forgotten again
         for number in range(line.kept, min(line.table.length, line.settled, line.wanted) // block):
-            own = line.tokens[number * block : (number + 1) * block]
+            own = line.read_as(number * block, (number + 1) * block)
             prefixes.keep(self._key(salt, line, number), own, line.table.blocks[number])
             line.kept = number + 1

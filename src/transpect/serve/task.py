@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 from greenlet import greenlet
@@ -28,6 +29,10 @@ from transpect.serve.request import Job, PromptToken
 from transpect.serve.runner import Whole
 from transpect.serve.sizing import Size
 from transpect.text import Tokenizer
+
+FEW: Final = 128
+"""Tokens of the longest prompt that is read by passes of few rows: in pieces that leave room for others these are
+as quick."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +83,19 @@ def asked(job: Job, number: int, model: Transformer, tokenizer: Tokenizer | None
     rows = request.params.strategy.spread(first)
     requests = [row.request for row in rows]
     requests += without(requests)
-    starts = [_start(own) for own in requests]
+    in_one_piece = config.encoder is not None or config.last.looks_ahead(prefix=True)
+    starts = [_start(own, 0 if in_one_piece else _many(own)) for own in requests]
     known = list(dict.fromkeys(starts))
     line_of = [known.index(own) for own in starts]
     width = request.params.strategy.width(request.params)
     new = request.params.max_new_tokens - len(request.written)
     counts = Counter(starts)
-    in_one_piece = config.encoder is not None or config.last.looks_ahead(prefix=True)
-    sources = list(dict.fromkeys(source for _, source in known))
+    sources = list(dict.fromkeys(source for _, source, _ in known))
     lines = [
-        Line(list(read), len(read) - 1, len(read) if in_one_piece else 0, sources.index(source))
-        for read, source in known
+        Line(list(read), len(read) - 1, len(read) if in_one_piece else 0, many, sources.index(source))
+        for read, source, many in known
     ]
-    each = [(len(read), counts[read, source] * width) for read, source in known]
+    each = [(len(own[0]), counts[own] * width) for own in known]
     entry = Entry(
         number,
         lines,
@@ -229,5 +234,11 @@ def seeded(job: Job) -> Job:
     return replace(job, request=job.request.seeded())
 
 
-def _start(request: Request) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    return tuple(request.read), None if request.source is None else tuple(request.source)
+def _start(request: Request, many: int) -> tuple[tuple[int, ...], tuple[int, ...] | None, int]:
+    return tuple(request.read), None if request.source is None else tuple(request.source), many
+
+
+def _many(request: Request) -> int:
+    """How many tokens are read by passes of many rows. It is up to the prompt alone: what a request gets must not
+    depend on how busy the engine is, nor on whether the request goes on after a break."""
+    return len(request.prompt) if len(request.prompt) > FEW else 0

@@ -9,17 +9,11 @@ import numpy as np
 
 from transpect.runtime.compiling import compiled
 from transpect.runtime.machine import kernel
-from transpect.runtime.numeric import Number, exponential
+from transpect.runtime.numeric import Number
+from transpect.runtime.products.attending import mixed_of, scores_of, shares_of
+from transpect.runtime.products.kernel import address
 
 Array = Any
-
-
-@compiled
-def _dot(w: Array, x: Array) -> Number:
-    total = np.float32(0.0)
-    for d in range(len(w)):
-        total += w[d] * x[d]
-    return total
 
 
 @compiled
@@ -74,52 +68,8 @@ def place(
 
 
 @compiled
-def _fours(first: int, last: int) -> tuple[int, int]:
-    """Where whole fours of first … last − 1 begin and end, counted from 0: the same ones however they are parted."""
-    begin = min((first + 3) // 4 * 4, last)
-    return begin, max(begin, last // 4 * 4)
-
-
-@compiled
-def _score(query: Array, held: Array, first: int, last: int, own: Array) -> None:
-    """own ← q · k of the keys in some slots of a block. Four at a time share the loads of the query."""
-    begin, end = _fours(first, last)
-    for i in range(first, begin):
-        own[i - first] = _dot(held[i], query)
-    for i in range(begin, end, 4):
-        a = b = c = d = np.float32(0.0)
-        k0, k1, k2, k3 = held[i], held[i + 1], held[i + 2], held[i + 3]
-        for e in range(len(query)):
-            x = query[e]
-            a += k0[e] * x
-            b += k1[e] * x
-            c += k2[e] * x
-            d += k3[e] * x
-        own[i - first], own[i - first + 1], own[i - first + 2], own[i - first + 3] = a, b, c, d
-    for i in range(end, last):
-        own[i - first] = _dot(held[i], query)
-
-
-@compiled
-def _add(held: Array, first: int, last: int, share: Array, out: Array) -> None:
-    """out ← out + Σ share · v of the values in some slots of a block. Four at a time share the writing of the sums."""
-    begin, end = _fours(first, last)
-    for i in range(first, begin):
-        for e in range(len(out)):
-            out[e] += share[i - first] * held[i, e]
-    for i in range(begin, end, 4):
-        a, b, c, d = share[i - first], share[i - first + 1], share[i - first + 2], share[i - first + 3]
-        v0, v1, v2, v3 = held[i], held[i + 1], held[i + 2], held[i + 3]
-        for e in range(len(out)):
-            out[e] += a * v0[e] + b * v1[e] + c * v2[e] + d * v3[e]
-    for i in range(end, last):
-        for e in range(len(out)):
-            out[e] += share[i - first] * held[i, e]
-
-
-@compiled
 def _mix(
-    q: Array,
+    query: Array,
     keys: Array,
     values: Array,
     k: int,
@@ -129,40 +79,50 @@ def _mix(
     scale: Number,
     cap: Number,
     bias: Array,
-    own: Array,
+    first: int,
+    last: int,
+    scores: Array,
     out: Array,
 ) -> None:
-    """out ← softmax(cap(scale·q·k) + bias of the distance) · v over the keys of head k from begin to end − 1: [E]."""
-    size, ring, count = keys.shape[2], len(blocks), end - begin
-    s = begin
+    """out ← softmax(cap(scale·q·k) + bias of the distance) · v over the keys of head k from begin to end − 1, for the
+    heads from first to last − 1 that share it: [H·E]. What lies in a block is read once for all of them."""
+    size, ring, count, head = keys.shape[2], len(blocks), end - begin, keys.shape[3]
+    step, s = 4 * head, begin
     while s < end:
         slot = s % size
-        last = min(size, slot + end - s)
-        _score(q, keys[blocks[s // size % ring], k], slot, last, own[s - begin :])
-        s += last - slot
-    most = np.float32(-np.inf)
-    for s in range(count):
-        score = np.float32(scale * own[s])
+        n = min(size - slot, end - s)
+        held = address(keys, blocks[s // size % ring]) + step * (k * size + slot)
+        for h in range(first, last):
+            to = address(scores, h) + 4 * (s - begin)
+            scores_of((address(query, h * head), held, step, head, n, to))
+        s += n
+    for h in range(first, last):
+        own = scores[h, :count]
+        for s in range(count):
+            own[s] *= scale
         if cap > 0:
-            score = cap * np.float32(math.tanh(score / cap))
+            for s in range(count):
+                own[s] = cap * np.float32(math.tanh(own[s] / cap))
         if len(bias):
-            score += bias[count - 1 - s]
-        own[s] = score
-        most = max(most, score)
-    total = np.float32(0.0)
-    for s in range(count):
-        share = exponential(own[s] - most)
-        own[s] = share
-        total += share
-    out[:] = np.float32(0.0)
+            for s in range(count):
+                own[s] += bias[h, count - 1 - s]
+        shares_of((address(own, 0), count))
+        out[h * head : (h + 1) * head] = np.float32(0.0)
     s = begin
     while s < end:
         slot = s % size
-        last = min(size, slot + end - s)
-        _add(values[blocks[s // size % ring], k], slot, last, own[s - begin :], out)
-        s += last - slot
-    for e in range(len(out)):
-        out[e] /= total
+        n = min(size - slot, end - s)
+        held = address(values, blocks[s // size % ring]) + step * (k * size + slot)
+        for h in range(first, last):
+            share = address(scores, h) + 4 * (s - begin)
+            mixed_of((share, held, step, head, n, address(out, h * head)))
+        s += n
+
+
+@compiled
+def _heads_from(task: int, last: int, heads: int, group: int) -> int:
+    """How many tasks from this one on are of one row and of heads that share keys."""
+    return min(last - task, group - task % heads % group)
 
 
 @kernel()
@@ -190,25 +150,16 @@ def attend(
         bias: [H, span] by distance, or empty.
         scores: [R, H, span], to work in.
     """
-    heads, head = scores.shape[1], keys.shape[3]
+    heads = scores.shape[1]
     group, tasks = heads // keys.shape[1], rows.n * heads
-    for task in range(part * tasks // parts, (part + 1) * tasks // parts):
-        r, h = task // heads, task % heads
-        b, end = rows.sequence[r], rows.position[r] + 1
-        _mix(
-            query[r, h * head : (h + 1) * head],
-            keys,
-            values,
-            h // group,
-            blocks[b],
-            max(rows.first[r], end - window),
-            end,
-            scale,
-            cap,
-            bias[h] if len(bias) else bias[0:0, 0],
-            scores[r, h],
-            out[r, h * head : (h + 1) * head],
-        )
+    task, last = part * tasks // parts, (part + 1) * tasks // parts
+    while task < last:
+        r, h, together = task // heads, task % heads, _heads_from(task, last, heads, group)
+        end = rows.position[r] + 1
+        begin, own = max(rows.first[r], end - window), blocks[rows.sequence[r]]
+        shared = (h // group, own, begin, end, scale, cap, bias, h, h + together)
+        _mix(query[r], keys, values, *shared, scores[r], out[r])
+        task += together
 
 
 @kernel()
@@ -226,22 +177,12 @@ def attend_source(
     parts: int,
 ) -> None:
     """`attend` over all keys of each row's source, whose last one is at last [B]."""
-    heads, head = scores.shape[1], keys.shape[3]
+    heads = scores.shape[1]
     group, tasks = heads // keys.shape[1], rows.n * heads
-    for task in range(part * tasks // parts, (part + 1) * tasks // parts):
-        r, h = task // heads, task % heads
-        b = rows.source[r]
-        _mix(
-            query[r, h * head : (h + 1) * head],
-            keys,
-            values,
-            h // group,
-            rows.source[r : r + 1],
-            0,
-            last[b] + 1,
-            scale,
-            cap,
-            scores[0, 0, 0:0],
-            scores[r, h],
-            out[r, h * head : (h + 1) * head],
-        )
+    task, last_task = part * tasks // parts, (part + 1) * tasks // parts
+    while task < last_task:
+        r, h, together = task // heads, task % heads, _heads_from(task, last_task, heads, group)
+        end, own = last[rows.source[r]] + 1, rows.source[r : r + 1]
+        shared = (h // group, own, 0, end, scale, cap, scores[0, 0:0], h, h + together)
+        _mix(query[r], keys, values, *shared, scores[r], out[r])
+        task += together

@@ -57,6 +57,34 @@ def emit_softmax(builder: Any, line: Line, rows: int, args: Any) -> None:
             emit.store(builder, values[n], builder.add(place, I64(step)))
 
 
+def emit_total(builder: Any, line: Line, rows: int, args: Any) -> None:
+    """out ← Σ e^(numbers − most), of which none is larger; most and out are numbers by their addresses."""
+    numbers, count, most, out = args
+    size, together = lanes(line), 4
+    top = emit.load(builder, FLOAT, most)
+
+    def share(at: Any, number: int, n: int = 0) -> Any:
+        own = emit.load(builder, vector(FLOAT, number), builder.add(numbers, builder.mul(at, I64(4))), 4 * number * n)
+        return exponential(builder, emit.minus(builder, own, emit.spread(builder, top, number)))
+
+    def some(at: Any, now: list[Any]) -> list[Any]:
+        return [emit.plus(builder, own, share(at, size, n)) for n, own in enumerate(now)]
+
+    zero = emit.ones(FLOAT, size, 0.0)
+    whole = builder.and_(count, I64(-together * size))
+    sums = emit.loop(builder, I64(0), whole, together * size, [zero] * together, some)
+    rest = emit.loop(
+        builder,
+        whole,
+        count,
+        1,
+        [emit.ones(FLOAT, 1, 0.0)],
+        lambda at, now: [emit.plus(builder, now[0], share(at, 1))],
+    )
+    total = emit.sums(builder, [emit.sums(builder, sums)])
+    emit.store(builder, emit.plus(builder, total, rest[0]), out)
+
+
 def exponential(builder: Any, x: Any) -> Any:
     """e^x of numbers that are not above 0, to within 2 units of the last place: as in `numeric.exponential`."""
     count = x.type.count
@@ -78,4 +106,5 @@ def exponential(builder: Any, x: Any) -> Any:
     return builder.select(seen, builder.bitcast(scaled, x.type), same(0.0))
 
 
+total_of = tile_of("total", emit_total, 4, line())
 softmax_tile = tile_of("softmax", emit_softmax, 6, line())
