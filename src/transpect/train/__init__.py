@@ -1,5 +1,6 @@
 """Training: recipes, schedules, optimizers, losses, the loop, evaluation."""
 
+from transpect.train.activations import Activations, Checkpoint, Keep, Offload
 from transpect.train.average import Ema
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate, evaluate_documents
@@ -22,8 +23,10 @@ from transpect.train.schedules import Constant, Cosine, InverseSqrt, Linear, Noa
 from transpect.train.updates import Update, update
 
 __all__ = [
+    "Activations",
     "Adafactor",
     "AdamW",
+    "Checkpoint",
     "Constant",
     "Cosine",
     "DataSpec",
@@ -32,6 +35,7 @@ __all__ = [
     "GroupRule",
     "Grouping",
     "InverseSqrt",
+    "Keep",
     "Linear",
     "Lion",
     "Logger",
@@ -39,6 +43,7 @@ __all__ = [
     "ModelSpec",
     "Muon",
     "Noam",
+    "Offload",
     "Optimizer",
     "Plateau",
     "Quiet",

@@ -23,7 +23,6 @@ from transpect.train.freezing import freeze
 from transpect.train.initial import initial_model
 from transpect.train.memories import Memories
 from transpect.train.recipe import Recipe, TokenizerSpec
-from transpect.train.recompute import recompute_activations
 from transpect.train.state import TrainingState
 from transpect.train.vocabulary import extended, open_tokenizer
 
@@ -87,10 +86,11 @@ def build(recipe: Recipe, state: TrainingState | None = None) -> Job:
     full = recipe.resolve(tokenizer)
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)
+    spec.activations.check(objective, device)
     known = open_tokenizer(full.tokenizer.path).vocab_size if full.tokenizer.path and full.tokenizer.adds else None
     begun = initial_model(objective.adapt(config), None if state else full.model.path, spec.seed, known)
     freeze(begun.model, spec.freeze)
-    model = recompute_activations(begun.model.to(device))
+    model = spec.activations.apply(begun.model.to(device))
     assert full.train.loss is not None
     criterion = full.train.loss.build(Setting(full, model, tokenizer))
     assert spec.eval_batch_size is not None

@@ -16,6 +16,7 @@ from transpect.core.presets import preset
 from transpect.data.objectives import Objective
 from transpect.data.sources import Source
 from transpect.text.tokenizer import Tokenizer
+from transpect.train.activations import Activations, Keep
 from transpect.train.average import Ema
 from transpect.train.best import Best
 from transpect.train.criteria import Loss, usual_loss
@@ -169,6 +170,7 @@ class TrainSpec:
         ema: an average of the weights, kept beside them, saved in ``ema/`` and evaluated; null is none.
         precision: of the arithmetic: fp32, bf16, or fp16 with a scaled loss. Weights are float32 in each.
         freeze: patterns of the weights that stay as they are (see `transpect.train.freezing`).
+        activations: what becomes of them until the backward pass; see `transpect.train.activations`.
         seed: of initial weights, order, masks and dropout.
         eval_every: updates between evaluations; the last update is always followed by one.
         save_every: updates between savings of everything that a resume needs.
@@ -193,6 +195,7 @@ class TrainSpec:
     label_smoothing: float = 0.0
     ema: Ema | None = None
     precision: Precision = "fp32"
+    activations: Activations = field(default_factory=Keep)
     freeze: tuple[str, ...] = ()
     seed: int = 0
     eval_every: int = 200
