@@ -1,6 +1,11 @@
 """Recipes of a size that trains in a blink, runs of them, and what it means that two runs are the same."""
 
+import multiprocessing
+import os
+import socket
+import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -169,5 +174,46 @@ def straight(tmp_path_factory: pytest.TempPathFactory, recipe_of: Callable[..., 
             runs[objective] = tmp_path_factory.mktemp(objective) / "run"
             train(recipe_of(objective), runs[objective])
         return runs[objective]
+
+    return run
+
+
+def _as_process(sender: Connection, environment: dict[str, str], work: Callable[..., Any], given: Any) -> None:
+    os.environ.update(environment)
+    try:
+        sender.send((work(*given), ""))
+    except BaseException:
+        sender.send((None, traceback.format_exc()))
+
+
+@pytest.fixture
+def together() -> Callable[..., list[Any]]:
+    """``together(n, work, *given)`` calls ``work`` in n processes, as `torchrun` would, and gives what each returned.
+
+    They are forked, so that nothing is imported again.
+    """
+
+    def run(size: int, work: Callable[..., Any], *given: Any) -> list[Any]:
+        torch.set_num_threads(1)
+        fork = multiprocessing.get_context("fork")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+        pipes = [fork.Pipe(duplex=False) for _ in range(size)]
+        processes = [
+            fork.Process(target=_as_process, args=(sender, {**place, "RANK": str(rank)}, work, given))
+            for rank, (_, sender) in enumerate(pipes)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            said = [receiver.recv() if receiver.poll(100) else (None, "no answer") for receiver, _ in pipes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+        assert not any(error for _, error in said), "\n".join(error for _, error in said)
+        return [value for value, _ in said]
 
     return run

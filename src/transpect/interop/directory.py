@@ -58,7 +58,9 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda name: False) -> Iterator[Path]:
+def atomic_directory(
+    path: str | Path, *, keep: Callable[[str], bool] = lambda name: False, former: Path | None = None
+) -> Iterator[Path]:
     """Give an empty directory to fill; when the block ends without an error, it takes the name ``path``.
 
     Everything is on the disk (fsync) before the name changes. After an error nothing remains of the attempt, and what
@@ -68,6 +70,8 @@ def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda n
         path: the directory to make or to replace.
         keep: which entries (by name) of the directory that is replaced also belong to the new one, unless it has an
             entry of that name itself. They are hard-linked where the file system can, otherwise copied.
+        former: the directory that what is replaced is kept as, in the place of what was replaced before it; None keeps
+            nothing.
 
     Raises:
         CheckpointError: it can't be written, or a directory can't take the name ``path`` (see `check_replaceable`).
@@ -76,7 +80,7 @@ def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda n
     fresh, old = _beside(target, "new"), _beside(target, "old")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _finish_interrupted(target)
+        _finish_interrupted(target, former)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.tmp-", dir=target.parent))
     except OSError as error:
         raise CheckpointError(f"can't write here: {error}", value=target) from error
@@ -95,7 +99,7 @@ def atomic_directory(path: str | Path, *, keep: Callable[[str], bool] = lambda n
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)  # after the rename there is none
-    shutil.rmtree(old, ignore_errors=True)
+    _retire(old, former)
 
 
 def check_replaceable(path: str | Path) -> Path:
@@ -151,15 +155,31 @@ def _give_name(fresh: Path, target: Path, old: Path) -> None:
         raise
 
 
-def _finish_interrupted(target: Path) -> None:
+def _retire(old: Path, former: Path | None) -> None:
+    """What was replaced goes, or is kept in the place of what was replaced before it."""
+    if former is None or not old.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+        return
+    if former.is_dir():
+        aside = Path(tempfile.mkdtemp(prefix=f".{former.name}.tmp-", dir=former.parent))
+        former.rename(aside)
+        old.rename(former)
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        old.rename(former)
+
+
+def _finish_interrupted(target: Path, former: Path | None) -> None:
     """Do what a writer that died between two renames had left to do, and clear away what it left."""
     found = settled(target)
     if found != target and found.is_dir():
         found.rename(target)
-    for leftover in (_beside(target, "new"), _beside(target, "old")):
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
+    if _beside(target, "new").is_dir():
+        shutil.rmtree(_beside(target, "new"))
+    _retire(_beside(target, "old"), former)
     _clear_away(target)
+    if former is not None:
+        _clear_away(former)
 
 
 def _clear_away(target: Path) -> None:

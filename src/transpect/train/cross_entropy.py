@@ -90,7 +90,7 @@ class _Summed(torch.autograd.Function):
         ]
         of_features, of_weight, of_bias = grads
         rows, matrix = lowered(features, weight)
-        size = min(at_once, len(rows))
+        size = max(1, min(at_once, len(rows)))  # of a process's share, there may be no row
         wide = torch.promote_types(rows.dtype, torch.float32)
         logits, slope = (rows.new_empty(size, len(weight), dtype=wide) for _ in range(2))
         total = rows.new_zeros((), dtype=wide)

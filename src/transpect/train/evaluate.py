@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transpect.base.errors import ConfigError, DataError
 from transpect.core.config import ModelConfig
@@ -28,6 +29,7 @@ from transpect.train.criteria import CROSS_ENTROPY, Criterion
 from transpect.train.criteria.base import Tally, mean_loss, total_counts
 from transpect.train.loss import check_head
 from transpect.train.memories import Memories
+from transpect.train.parallel.world import ALONE, World
 from transpect.train.precision import Precision, arithmetic
 from transpect.train.randomness import unchanged_randomness
 
@@ -96,6 +98,7 @@ def evaluate(
     n_characters: int | None = None,
     criterion: Criterion = CROSS_ENTROPY,
     precision: Precision = "fp32",
+    world: World = ALONE,
 ) -> Evaluation:
     """Measure a model on batches, without dropout and label smoothing.
 
@@ -106,6 +109,7 @@ def evaluate(
         n_characters: the characters of the text that they predict.
         criterion: what is measured.
         precision: of the arithmetic; batches are summed in float64.
+        world: the processes that share the batches out; each is given all of them.
 
     Raises:
         DataError: no labels at all.
@@ -114,18 +118,22 @@ def evaluate(
     losses: list[torch.Tensor] = []  # [parts] each
     counts: list[tuple[int, ...]] = []
     tally, memories = Tally(), Memories()
-    with evaluating(model), unchanged_randomness(device), arithmetic(precision, device):
-        for batch in batches:
-            count = criterion.counts(batch)
-            if any(count):
-                sums = criterion.evaluation(model, batch.to(device), memories.of(batch))
-                losses.append(torch.stack(sums.losses))
-                counts.append(count)
-                tally.add(sums)
-    totals = total_counts(counts)
+
+    def measure(batch: Batch, weight: int) -> Tensor:
+        sums = criterion.evaluation(model, batch.to(device), memories.of(batch)).times(weight)
+        losses.append(torch.stack(sums.losses))
+        counts.append(tuple(weight * count for count in criterion.counts(batch)))
+        tally.add(sums)
+        return losses[-1]
+
+    with evaluating(model), unchanged_randomness(device), arithmetic(precision, device), world.through() as through:
+        for batch, weight in world.deal(batches, lambda batch: any(criterion.counts(batch))):
+            through(partial(measure, batch, weight))
+    totals = world.total_counts(total_counts(counts))
     if not any(totals[:1]):
         raise DataError("there must be at least one token to predict", remedy="Evaluate on another text.")
-    parts = torch.stack(losses).cpu().double().sum(0)  # [parts]
+    parts = world.total(torch.stack(losses).cpu().double().sum(0))  # [parts]
+    tally.measures = {name: world.total(value) for name, value in tally.measures.items()}
     measures = {name: float(value) for name, value in criterion.summary(tally.measures, totals).items()}
     total = float(parts[0] if len(parts) == 1 else mean_loss(parts.unbind(), totals) * totals[0])
     return Evaluation(total, totals[0], n_characters, measures, criterion.unit)
@@ -138,10 +146,13 @@ def evaluate_pass(
     *,
     criterion: Criterion = CROSS_ENTROPY,
     precision: Precision = "fp32",
+    world: World = ALONE,
 ) -> Evaluation:
     """`evaluate` one pass of a loader; its characters count where the objective predicts every token."""
     characters = batches.n_characters if objective.needs.spells else None
-    return evaluate(model, batches.once(), n_characters=characters, criterion=criterion, precision=precision)
+    return evaluate(
+        model, batches.once(), n_characters=characters, criterion=criterion, precision=precision, world=world
+    )
 
 
 def evaluate_documents(

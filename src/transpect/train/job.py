@@ -22,6 +22,9 @@ from transpect.train.criteria import Criterion, Setting
 from transpect.train.freezing import freeze
 from transpect.train.initial import initial_model
 from transpect.train.memories import Memories
+from transpect.train.parallel.devices import local_device
+from transpect.train.parallel.tokenizers import made_once
+from transpect.train.parallel.world import ALONE, World
 from transpect.train.recipe import Recipe, TokenizerSpec
 from transpect.train.state import TrainingState
 from transpect.train.vocabulary import extended, open_tokenizer
@@ -46,6 +49,7 @@ class Job:
         memories: what rows that go on from update to update remember.
         skipped: lines of the data that were passed over because they could not be read.
         remarks: what its user should know of how it began.
+        world: the processes that share it out.
     """
 
     recipe: Recipe
@@ -59,6 +63,7 @@ class Job:
     memories: Memories = field(default_factory=Memories)
     skipped: Skipped = NOTHING_SKIPPED
     remarks: tuple[str, ...] = ()
+    world: World = ALONE
 
     @property
     def objective(self) -> Objective:
@@ -66,13 +71,14 @@ class Job:
         return self.recipe.objective
 
 
-def build(recipe: Recipe, state: TrainingState | None = None) -> Job:
+def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALONE) -> Job:
     """Build what a recipe describes.
 
     Args:
         recipe: resolved or not.
         state: of a run that goes on, with its tokenizer, and weights that are about to be put back; None trains or
             opens the recipe's own tokenizer, and begins with initial weights or with those of a checkpoint.
+        world: the processes that share the job out.
 
     Raises:
         CheckpointError: a checkpoint to begin with that can't be read.
@@ -80,9 +86,12 @@ def build(recipe: Recipe, state: TrainingState | None = None) -> Job:
         DataError: data that can't be read.
         TokenizerError: a tokenizer that can't be trained or opened.
     """
-    device = resolve_device(recipe.train.device)
+    device = local_device(resolve_device(recipe.train.device))
     train, valid = documents(recipe)
-    tokenizer = make_tokenizer(recipe.tokenizer, train) if state is None else load_tokenizer(state.tokenizer)
+    if state is None:
+        tokenizer = made_once(lambda: make_tokenizer(recipe.tokenizer, train), world)
+    else:
+        tokenizer = load_tokenizer(state.tokenizer)
     full = recipe.resolve(tokenizer)
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)
@@ -93,6 +102,8 @@ def build(recipe: Recipe, state: TrainingState | None = None) -> Job:
     model = spec.activations.apply(begun.model.to(device))
     assert full.train.loss is not None
     criterion = full.train.loss.build(Setting(full, model, tokenizer))
+    world.check(full)
+    world.spread(model)
     assert spec.eval_batch_size is not None
 
     def loader(documents: Documents, batch_size: int, slots: int = 1) -> Batches:
@@ -111,6 +122,7 @@ def build(recipe: Recipe, state: TrainingState | None = None) -> Job:
         criterion=criterion,
         skipped=_skipped(train, valid, held_out=isinstance(recipe.data.valid, float)),
         remarks=begun.remarks,
+        world=world,
     )
 
 

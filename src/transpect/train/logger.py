@@ -158,6 +158,13 @@ class SamplesFile(LinesFile):
         self.write({"step": step, "prompt": prompt, "text": text})
 
 
+class NoMetrics(Quiet):
+    """In the place of a `MetricsFile`, where another process writes it."""
+
+    def sync(self) -> None:
+        """Nothing."""
+
+
 def kept_bytes(path: Path, step: int) -> int:
     """How many bytes of a metrics file belong to steps up to ``step``."""
     if step == 0 or not path.is_file():

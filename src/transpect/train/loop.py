@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,13 +33,16 @@ from transpect.train.dynamics import Dynamics
 from transpect.train.evaluate import Evaluation
 from transpect.train.interrupt import Interruption
 from transpect.train.job import Job, build
-from transpect.train.logger import Logger, Loggers, MetricsFile, Run, SamplesFile, TensorBoard
+from transpect.train.logger import Logger, Loggers, MetricsFile, NoMetrics, Run, SamplesFile, TensorBoard
+from transpect.train.parallel.devices import local_device
+from transpect.train.parallel.joining import joined
+from transpect.train.parallel.world import World
 from transpect.train.progress import Progress
 from transpect.train.randomness import seed_all, unchanged_randomness
 from transpect.train.recipe import Recipe, dump_recipe, recipe_data
 from transpect.train.resume import METRICS, RECIPE, SAMPLES, TENSORBOARD, adopt, changes, command_to_go_on, origin
 from transpect.train.session import Reason, Session, made_with
-from transpect.train.state import TrainingState, apply_state, read_state
+from transpect.train.state import TrainingState, apply_state, open_state, read_state, reinstate
 
 
 @dataclass(frozen=True)
@@ -103,30 +107,31 @@ def train(
     run, spec = Path(out), recipe.train
     source = origin(run, resume)
     screen = Console() if console is None else console
-    device = resolve_device(spec.device)
-    with unchanged_randomness(device), _threads(spec.threads):
-        state = None if source is None else read_state(source)
-        job = build(recipe, state)
-        seed_all(spec.seed)
+    device = local_device(resolve_device(spec.device))
+    with unchanged_randomness(device), _threads(spec.threads), joined(recipe.parallel, device) as world:
+        state = None if source is None else found_state(source, run, world)
+        job = build(recipe, state, world)
+        seed_all(world.seed(spec.seed))
         optimizer = spec.optimizer.build(job.model, spec.grouping)
         dynamics = Dynamics(job.recipe.train, job.model, job.config.d_model)
-        metrics = MetricsFile(run / METRICS)
+        metrics = MetricsFile(run / METRICS) if world.leads else NoMetrics()
         shown = display(recipe.logging.progress, screen)
-        files = [metrics, *([TensorBoard(run / TENSORBOARD)] if recipe.logging.tensorboard else [])]
+        files: list[Logger] = [metrics, *([TensorBoard(run / TENSORBOARD)] if recipe.logging.tensorboard else [])]
         files += [SamplesFile(run / SAMPLES)] if recipe.logging.samples is not None else []
         trackers = [tracker.build() for tracker in recipe.logging.trackers]
-        logger = Loggers([*files, shown, *trackers, *loggers])
+        logger = Loggers([*files, shown, *trackers, *loggers] if world.leads else [metrics, *loggers])
         progress, remarks = Progress(), list(job.remarks)
         if state is not None:
-            remarks = _check(state, job)
-            apply_state(state, job.model, optimizer)
+            remarks = [*filter(None, [state.remark]), *_check(state, job)]
+            apply_state(state, job.model, optimizer, world)
             job.memories.load(state.part("memory"), device)
             dynamics.load(state.data.get("dynamics", {}), state.part("ema"))
             progress = Progress(**state.data["progress"])
         session = Session(run, job, optimizer, dynamics, progress, metrics, logger)
-        if source is not None and source != run:
-            adopt(source, run)
-        _write_recipe(run, job.recipe)
+        if world.leads:
+            if source is not None and source != run:
+                adopt(source, run)
+            _write_recipe(run, job.recipe)
         if source != run:
             session.save_state()  # from here on a kill at any moment leaves something to go on from
         try:
@@ -161,6 +166,20 @@ def train(
     )
 
 
+def found_state(source: Path, run: Path, world: World) -> TrainingState:
+    """The state to go on from, which the leading process finds for all; in the run's own directory it has the newest's
+    name from then on."""
+
+    def find() -> bytes:
+        state = read_state(source)
+        if source == run:
+            state = reinstate(run, state)
+        return json.dumps([str(state.folder), state.remark]).encode()
+
+    folder, remark = json.loads(world.tell(find))
+    return open_state(Path(folder), remark)
+
+
 def _check(state: TrainingState, job: Job) -> list[str]:
     """Refuse to go on with something else, put the data where it was, and say what has changed."""
     remarks = [f"Changed since: {change}" for change in changes(state.data["recipe"], recipe_data(job.recipe))]
@@ -172,7 +191,7 @@ def _check(state: TrainingState, job: Job) -> list[str]:
     job.batches.load_state(state.data["batches"])
     if job.valid is not None and state.data["valid"] is not None:
         job.valid.load_state(state.data["valid"])
-    before, now = state.data["made_with"], made_with(job.model.device)
+    before, now = state.data["made_with"], made_with(job.model.device, job.world)
     if before != now:
         differ = ", ".join(f"{key} {before.get(key)} → {now[key]}" for key in now if before.get(key) != now[key])
         remarks.append(f"Not bit for bit what it would have been: {differ}")

@@ -1,9 +1,9 @@
 """Recipes from YAML and the command line; every mistake is named with its file and line, or with its option.
 
-A recipe file has the keys ``model``, ``tokenizer``, ``data``, ``train`` and ``logging``. ``model`` is either a preset
-with changes (``{preset: llama, d_model: 256, n_layers: 4, positions: {kind: rope, theta: 5e5}}``; short and dotted
-names) or a whole `ModelConfig`; ``vocab_size`` may be left to the tokenizer in both. Or it is a checkpoint to begin
-with (``{path: hf:OWNER/NAME, dropout: 0.1}``), whose tokenizer is then the default.
+A recipe file has the keys ``model``, ``tokenizer``, ``data``, ``train``, ``logging`` and ``parallel``. ``model`` is
+either a preset with changes (``{preset: llama, d_model: 256, n_layers: 4, positions: {kind: rope, theta: 5e5}}``;
+short and dotted names) or a whole `ModelConfig`; ``vocab_size`` may be left to the tokenizer in both. Or it is a
+checkpoint to begin with (``{path: hf:OWNER/NAME, dropout: 0.1}``), whose tokenizer is then the default.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from transpect.text.kinds import KINDS, Kind
 from transpect.text.train import resolve_kind
 from transpect.train.evaluate import OBJECTIVES
 from transpect.train.model_spec import keys_named, read_model
+from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.recipe import DataSpec, LoggingSpec, ModelSpec, Recipe, TokenizerSpec, TrainSpec
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ SECTIONS: dict[str, type] = {
     "data": DataSpec,
     "train": TrainSpec,
     "logging": LoggingSpec,
+    "parallel": ParallelSpec,
 }
 
 
@@ -100,7 +102,7 @@ class _Reader:
 
     def recipe(self) -> Recipe:
         self._check_sections()
-        sections = {name: self._section(name) for name in ("tokenizer", "data", "train", "logging")}
+        sections = {name: self._section(name) for name in ("tokenizer", "data", "train", "logging", "parallel")}
         self._name_sources(sections["data"])
         model = read_model(self.content["model"], self._below("model"))
         if model.path is not None and not sections["tokenizer"].keys() & {"kind", "path"}:
@@ -118,6 +120,7 @@ class _Reader:
             data,
             _read(TrainSpec, "train", sections["train"]),
             _read(LoggingSpec, "logging", sections["logging"]),
+            _read(ParallelSpec, "parallel", sections["parallel"]),
         )
 
     def _check_sections(self) -> None:

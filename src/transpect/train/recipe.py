@@ -23,6 +23,7 @@ from transpect.train.criteria import Loss, usual_loss
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
 from transpect.train.measures import Measure
 from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
+from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.precision import Precision
 from transpect.train.samples import Samples
 from transpect.train.schedules import Cosine, Plateau, Schedule
@@ -259,6 +260,7 @@ class Recipe:
     data: DataSpec
     train: TrainSpec = field(default_factory=TrainSpec)
     logging: LoggingSpec = field(default_factory=LoggingSpec)
+    parallel: ParallelSpec = field(default_factory=ParallelSpec)
 
     def __post_init__(self) -> None:
         if self.data.valid is None and self.train.best != Best():
@@ -320,7 +322,7 @@ def recipe_data(recipe: Recipe) -> Data:
     spec: Data = to_data(recipe.tokenizer)
     options = spec.pop("options")
     tokenizer = {key: value for key, value in spec.items() if value not in (None, {}, [])}
-    rest = {name: to_data(getattr(recipe, name)) for name in ("data", "train", "logging")}
+    rest = {name: to_data(getattr(recipe, name)) for name in ("data", "train", "logging", "parallel")}
     return {"model": model, "tokenizer": {**tokenizer, **options}, **rest}
 
 

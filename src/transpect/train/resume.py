@@ -12,7 +12,7 @@ from transpect.base.codec import Data
 from transpect.base.errors import ConfigError
 from transpect.interop import settled
 from transpect.train.best import TOP
-from transpect.train.state import FOLDER, has_state
+from transpect.train.state import FOLDER, FORMER, has_state
 
 BEST, LAST, EMA = "best", "last", "ema"
 METRICS, RECIPE, TENSORBOARD = "metrics.jsonl", "recipe.yaml", "tensorboard"
@@ -92,7 +92,7 @@ def command_to_go_on(run: Path) -> str:
 def _check_free(run: Path) -> None:
     if run.exists() and not run.is_dir():
         raise ConfigError("a run needs a directory to write to, and this is a file", value=run)
-    held = [name for name in (BEST, LAST, EMA, FOLDER) if settled(run / name).exists()]
+    held = [name for name in (BEST, LAST, EMA, FOLDER, FORMER) if settled(run / name).exists()]
     held += [METRICS] if (run / METRICS).exists() else []
     if held:
         remedy = "Choose another directory, or remove it."

@@ -18,8 +18,10 @@ from transpect.train.dynamics import Dynamics
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate_pass
 from transpect.train.job import Job
-from transpect.train.logger import Logger, MetricsFile, Record
+from transpect.train.logger import Logger, MetricsFile, NoMetrics, Record
 from transpect.train.measures import Meters
+from transpect.train.parallel.state import WRITTEN, Pending
+from transpect.train.parallel.world import World
 from transpect.train.progress import Progress
 from transpect.train.recipe import recipe_data
 from transpect.train.resume import BEST, EMA, LAST
@@ -53,7 +55,7 @@ class Session:
         optimizer: torch.optim.Optimizer,
         dynamics: Dynamics,
         progress: Progress,
-        metrics: MetricsFile,
+        metrics: MetricsFile | NoMetrics,
         logger: Logger,
     ) -> None:
         self.progress = progress
@@ -69,6 +71,8 @@ class Session:
         self._writer = writer_of(job.recipe.logging.samples, job)
         self._tokens = 0  # since the last record
         self._saved_step = progress.step
+        self._saving: Pending = WRITTEN
+        self._kept_then = self._kept
 
     def go(self, should_stop: Callable[[int], bool]) -> Reason:
         """Make updates until there is a reason to end; the state is saved then.
@@ -83,7 +87,7 @@ class Session:
             if progress.is_stale(spec.patience):
                 reason = "patience"
                 break
-            if should_stop(progress.step):
+            if self._job.world.any(should_stop(progress.step)):
                 reason = "interrupted"
                 break
             step = progress.step + 1
@@ -99,6 +103,7 @@ class Session:
         progress.seconds += self._clock.lap()
         if self._saved_step != progress.step:
             self.save()
+        self._settle()
         return reason
 
     def save(self) -> None:
@@ -115,7 +120,8 @@ class Session:
                     write_checkpoint(self._run / EMA, self._job)
             write_checkpoint(self._run / LAST, self._job)
             self.save_state()
-            remove_others(self._run, self._kept)
+            if self._saving is WRITTEN:
+                self._settle()
 
     def save_state(self) -> None:
         """Write the state alone."""
@@ -128,10 +134,26 @@ class Session:
             "dynamics": self._dynamics.data(),
             "recipe": recipe_data(job.recipe),
             "generation": job.generation,
-            "made_with": made_with(job.model.device),
+            "made_with": made_with(job.model.device, job.world),
         }
-        write_state(self._run, data, job.model, self._optimizer, job.tokenizer, job.memories, self._dynamics.tensors())
-        self._saved_step = self.progress.step
+        self._settle()
+        self._saving = write_state(
+            self._run,
+            data,
+            job.model,
+            self._optimizer,
+            job.tokenizer,
+            job.memories,
+            self._dynamics.tensors(),
+            job.world,
+        )
+        self._saved_step, self._kept_then = self.progress.step, self._kept
+
+    def _settle(self) -> None:
+        """Wait until the last state is on the disk; then nothing needs what it does not name."""
+        self._saving.wait()
+        if self._job.world.leads:
+            remove_others(self._run, self._kept_then)
 
     def _step(self) -> None:
         """One update; what a batch whose gradient overflows was to move is moved by the next."""
@@ -156,6 +178,7 @@ class Session:
             precision=spec.precision,
             memories=self._job.memories,
             scale=self._dynamics.scale,
+            world=self._job.world,
         )
         self.progress.tokens += self.update.n_tokens
         self._tokens += self.update.n_tokens
@@ -177,7 +200,12 @@ class Session:
         with self._clock.paused(), self._dynamics.average.where_evaluated():
             self._watch.look()
             self.evaluation = evaluate_pass(
-                job.model, job.valid, job.objective, criterion=job.criterion, precision=self._spec.precision
+                job.model,
+                job.valid,
+                job.objective,
+                criterion=job.criterion,
+                precision=self._spec.precision,
+                world=job.world,
             )
             loss = self.evaluation.loss
             if not loss < float("inf"):
@@ -226,12 +254,13 @@ class Session:
         self._logger.record(record)
 
 
-def made_with(device: torch.device) -> Data:
-    """What the next bit depends on besides the state: versions, device, threads, the instructions of the CPU."""
+def made_with(device: torch.device, world: World) -> Data:
+    """What the next bit depends on besides the state: versions, device, processes, threads, instructions of the CPU."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "transpect": __version__,
         "torch": str(torch.__version__),
+        "processes": world.size,
         "threads": torch.get_num_threads(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
     }

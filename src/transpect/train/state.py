@@ -1,24 +1,27 @@
 """The training state of a run: everything that its future depends on, in one directory that is replaced as a whole.
 
 ``state/state.safetensors`` holds weights, optimizer memory, torch's generators and the memories of rows that go on;
-``state/state.json`` counters, the position in the data, the other generators, the recipe and the versions;
-``state/tokenizer`` the tokenizer. No pickle.
+several processes write a file each in its place (see `transpect.train.parallel.shards`).
+``state/state.json`` holds counters, the position in the data, the other generators, the recipe, the versions, and the
+digest of each file; ``state/tokenizer`` the tokenizer. No pickle.
 A writer that is killed between any two operations leaves the old state or the new one, complete (see
-`transpect.interop.directory`); nothing is half written under its name.
+`transpect.interop.directory`); nothing is half written under its name. The state before is kept as ``state.former/``,
+and gone on from where a file of the newest is found damaged.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from transpect.base.codec import Data
@@ -26,27 +29,39 @@ from transpect.base.errors import CheckpointError
 from transpect.interop import atomic_directory, settled
 from transpect.text.tokenizer import Tokenizer
 from transpect.train.memories import Memories
-from transpect.train.optimizers import load_optimizer_tensors, optimizer_tensors
-from transpect.train.randomness import capture, restore
+from transpect.train.optimizers import optimizer_tensors
+from transpect.train.parallel.state import TENSORS, Pending
+from transpect.train.parallel.world import ALONE, World
+from transpect.train.randomness import capture, restore, seed_all
 
-FORMAT = 1
-FOLDER, TENSORS, DATA, TOKENIZER = "state", "state.safetensors", "state.json", "tokenizer"
+FORMAT = 2
+FOLDER, FORMER = "state", "state.former"
+DATA, TOKENIZER = "state.json", "tokenizer"
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """A state as it stands on disk.
+    """A state as it stands on disk, its tensors being ``model/…``, ``optimizer/…``, ``random/RANK/…``; ``memory/…``
+    where rows go on from batch to batch, and ``ema/…`` where the weights are averaged.
 
     Attributes:
-        tensors: ``model/…``, ``optimizer/…``, ``random/…``; ``memory/…`` where rows go on from batch to batch, and
-            ``ema/…`` where the weights are averaged.
         data: step, counters, position in the data, generators, recipe.
         folder: where it was read.
+        remark: what a person should know of it.
     """
 
-    tensors: dict[str, Tensor]
     data: Data
     folder: Path
+    remark: str = ""
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, whole."""
+        if (self.folder / TENSORS).is_file():
+            return dict(load_file(self.folder / TENSORS))
+        from transpect.train.parallel.shards import read_whole
+
+        return read_whole(self.folder)
 
     @property
     def step(self) -> int:
@@ -73,7 +88,8 @@ def write_state(
     tokenizer: Tokenizer,
     memories: Memories,
     average: dict[str, Tensor],
-) -> None:
+    world: World = ALONE,
+) -> Pending:
     """Replace the state of a run directory.
 
     Args:
@@ -81,29 +97,37 @@ def write_state(
         data: JSON data of the caller's: ``step`` and what belongs to it.
         model: its weights.
         optimizer: its memory.
-        tokenizer: written with the first state, and kept by those that follow.
+        tokenizer: the run's.
         memories: of rows that go on.
         average: of the weights; may be empty.
+        world: the processes that share it out; each must call this.
+
+    Returns:
+        what is still being written; a single process has written it.
 
     Raises:
         CheckpointError: it can't be written.
     """
     device = next(model.parameters()).device
     generators, others = capture(device)
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors: dict[str, Tensor] = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     memory = optimizer_tensors(optimizer, model.named_parameters())
     tensors |= {f"optimizer/{name}": tensor for name, tensor in memory.items()}
-    tensors |= {f"random/{name}": tensor for name, tensor in generators.items()}
+    tensors |= {f"random/{world.rank}/{name}": tensor for name, tensor in generators.items()}
     tensors |= {f"memory/{name}": tensor for name, tensor in memories.tensors().items()}
     tensors |= {f"ema/{name}": tensor for name, tensor in average.items()}
-    content = {"format": FORMAT, **data, "random": others}
-    content["digest"] = digest(content)
-    with atomic_directory(run / FOLDER, keep=lambda name: name == TOKENIZER) as staging:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, staging / TENSORS)
+
+    def finish(staging: Path) -> None:
+        tokenizer.save(staging / TOKENIZER)
+        written = sorted(file for file in staging.rglob("*") if file.is_file())
+        files = {file.relative_to(staging).as_posix(): file_digest(file) for file in written}
+        content = {"format": FORMAT, **data, "layout": world.layout, "random": others, "files": files}
+        content["digest"] = digest(content)
         (staging / DATA).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
-        shutil.copymode(staging / DATA, staging / TENSORS)  # safetensors makes its file private
-        if not (run / FOLDER / TOKENIZER).is_dir():
-            tokenizer.save(staging / TOKENIZER)
+        for file in written:
+            shutil.copymode(staging / DATA, file)  # safetensors makes its files private
+
+    return world.write(tensors, partial(atomic_directory, run / FOLDER, former=run / FORMER), finish)
 
 
 def digest(data: Data) -> str:
@@ -111,51 +135,98 @@ def digest(data: Data) -> str:
     return sha256(json.dumps(data, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 
+def file_digest(file: Path) -> str:
+    """SHA-256 of a file, so that zeros and foreign bytes in it are noticed, which its own header is silent about."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
 def has_state(run: Path) -> bool:
     """Whether a run directory holds a state to go on from."""
-    return (settled(run / FOLDER) / DATA).is_file()
+    return any((settled(run / name) / DATA).is_file() for name in (FOLDER, FORMER))
 
 
 def read_state(run: Path) -> TrainingState:
-    """The state of a run directory.
+    """The newest state of a run directory that is whole.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or its format is another version's.
+        CheckpointError: there is none, all are damaged, or their format is another version's.
     """
-    folder = settled(run / FOLDER)
+    try:
+        return _checked(settled(run / FOLDER), run)
+    except CheckpointError as error:
+        try:
+            former = _checked(settled(run / FORMER), run)
+        except CheckpointError:
+            raise error from None
+        return replace(former, remark=f"Going on from step {former.step}, for of the state after it: {error}")
+
+
+def open_state(folder: Path, remark: str = "") -> TrainingState:
+    """The state in a directory that `read_state` has found whole."""
+    return TrainingState(_data(folder), folder, remark)
+
+
+def reinstate(run: Path, state: TrainingState) -> TrainingState:
+    """Let the state that a run goes on from have the name of the newest one, so that the next one is kept beside it."""
+    folder = run / FOLDER
+    if state.folder != settled(run / FORMER):
+        return state
+    shutil.rmtree(folder, ignore_errors=True)
+    state.folder.rename(folder)
+    return replace(state, folder=folder)
+
+
+def _checked(folder: Path, run: Path) -> TrainingState:
     if not (folder / DATA).is_file():
         raise CheckpointError(
             "this directory holds no training state to go on from",
             value=run,
             remedy="Give a run directory that has state/, or start anew with --resume never.",
         )
+    state = open_state(folder)
+    for name, wanted in state.data["files"].items():
+        try:
+            found = file_digest(folder / name)
+        except OSError as error:
+            raise CheckpointError(f"the training state can't be read: {error}", file=folder) from error
+        if found != wanted:
+            raise _damaged(folder / name)
+    return state
+
+
+def _data(folder: Path) -> Data:
     try:
         data: Any = json.loads((folder / DATA).read_text(encoding="utf-8"))
-        tensors = load_file(folder / TENSORS)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"the training state can't be read: {error}", file=folder) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else None
         raise CheckpointError(f"the training state must have format {FORMAT}", value=found, file=folder / DATA)
     if data.pop("digest", None) != digest(data):
-        raise CheckpointError(
-            "the training state is not what was written",
-            file=folder / DATA,
-            remedy="It was damaged or edited: take it from a backup, or start anew in another directory.",
-        )
-    return TrainingState(tensors, data, folder)
+        raise _damaged(folder / DATA)
+    return data
 
 
-def apply_state(state: TrainingState, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _damaged(file: Path) -> CheckpointError:
+    return CheckpointError(
+        "the training state is not what was written",
+        file=file,
+        remedy="It was damaged or edited: take it from a backup, or start anew in another directory.",
+    )
+
+
+def apply_state(state: TrainingState, model: nn.Module, optimizer: torch.optim.Optimizer, world: World = ALONE) -> None:
     """Put weights, optimizer memory and random generators back, bit for bit.
+
+    Another number of processes draws anew, from the seed and the step.
 
     Raises:
         CheckpointError: the state is of another model.
     """
     device = next(model.parameters()).device
-    try:
-        model.load_state_dict(state.part("model"))
-    except RuntimeError as error:
-        raise CheckpointError(f"the training state is of another model: {error}", file=state.folder) from error
-    load_optimizer_tensors(optimizer, model.named_parameters(), state.part("optimizer"))
-    restore(state.part("random"), state.data["random"], device)
+    world.read(state, model, optimizer)
+    if state.data["layout"] == world.layout:
+        restore(state.part(f"random/{world.rank}"), state.data["random"], device)
+    else:
+        seed_all(world.seed(state.data["recipe"]["train"]["seed"] + state.step))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 
 from transpect.base.errors import DataError
 from transpect.core.model import Transformer
@@ -17,6 +18,7 @@ from transpect.train.criteria.base import Tally, mean_loss, total_counts
 from transpect.train.loss_scale import NO_SCALE, LossScale, NoScale
 from transpect.train.memories import Memories
 from transpect.train.optimizers import set_rate
+from transpect.train.parallel.world import ALONE, World
 from transpect.train.precision import Precision, arithmetic
 
 DRAWS = 100
@@ -73,6 +75,7 @@ def update(
     precision: Precision = "fp32",
     memories: Memories | None = None,
     scale: LossScale | NoScale = NO_SCALE,
+    world: World = ALONE,
 ) -> Update:
     """Make one update with the gradient of the mean loss over all that is counted in ``batches``.
 
@@ -87,6 +90,7 @@ def update(
         precision: of the forward and backward arithmetic.
         memories: of the updates before, for batches whose rows go on from theirs; None is none yet.
         scale: of the loss, for fp16; where the gradient is not finite no update is made.
+        world: the processes that share the batches out; each is given all of them.
 
     Raises:
         ConfigError: a batch goes on, and ``memories`` do not hold what it goes on from.
@@ -94,43 +98,46 @@ def update(
     """
     device = model.device
     memories = Memories() if memories is None else memories
-    counts = [criterion.counts(batch) for batch in batches]
-    totals, tally = total_counts(counts), Tally()
+    totals, tally = total_counts(criterion.counts(batch) for batch in batches), Tally()
     total = torch.zeros((), dtype=torch.float32, device=device)
-    for batch, count in zip(batches, counts, strict=True):
-        if not any(count):
-            continue
-        moved = batch if batch.ids.device == device else batch.to(device)
+
+    def mean(batch: Batch) -> Tensor:
         with arithmetic(precision, device):
-            sums = criterion.training(model, moved, memories.of(moved))
-        loss = mean_loss(sums.losses, totals)
-        torch.autograd.backward(loss * scale.factor)
-        total += loss.detach()
+            sums = criterion.training(model, batch, memories.of(batch))
         tally.add(sums)
+        return mean_loss(sums.losses, totals)
+
+    own = world.share(batches, lambda batch: any(criterion.counts(batch)))
+    for number, batch in enumerate(own, 1):
+        moved = batch if batch.ids.device == device else batch.to(device)
+        with world.through(last=number == len(own)) as through:
+            loss = through(partial(mean, moved))
+            torch.autograd.backward(loss * scale.factor)
+        total += loss.detach()
     scale.undo([weight.grad for weight in model.parameters() if weight.grad is not None])
-    norm = clip_gradient(model, clip)
+    norm = clip_gradient(model, clip, world)
     made = scale.allows(norm)
     if made:
         set_rate(optimizer, rate)
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return Update(
-        loss=total,
+        loss=world.total(total),
         grad_norm=norm,
         n_labels=sum(batch.n_labels for batch in batches),
         n_tokens=sum(batch.n_tokens for batch in batches),
         made=made,
-        measures=criterion.summary(tally.measures, totals),
+        measures=criterion.summary({name: world.total(value) for name, value in tally.measures.items()}, totals),
     )
 
 
-def clip_gradient(model: nn.Module, limit: float | None) -> Tensor:
+def clip_gradient(model: nn.Module, limit: float | None, world: World = ALONE) -> Tensor:
     """Scale all gradients by min(1, limit/‖g‖₂), and return the global norm ‖g‖₂ from before.
 
     Source: Pascanu et al. 2013, algorithm 1.
     """
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    norm = get_total_norm(gradients)
+    norm = world.norm(gradients)
     # where the norm can be read without waiting for the device, a factor of 1 costs no pass over the gradients
     if limit is not None and (norm.device.type != "cpu" or not float(norm) <= limit):
         clip_grads_with_norm_([w for w in model.parameters() if w.grad is not None], limit, norm)

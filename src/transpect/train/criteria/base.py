@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, cast, final
 
+import torch
 from torch import Tensor
 
 from transpect.base.codec import Variant
@@ -44,6 +45,13 @@ class Sums:
 
     losses: tuple[Tensor, ...]
     measures: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def times(self, weight: int) -> Sums:
+        """The same, or with weight 0 nothing, whatever it was."""
+        if weight:
+            return self
+        nothing = {name: torch.zeros_like(value) for name, value in self.measures.items()}
+        return Sums(tuple(torch.zeros_like(loss) for loss in self.losses), nothing)
 
 
 class Criterion(ABC):

@@ -60,4 +60,6 @@ def _lay_out(weights: Iterable[nn.Parameter]) -> None:
     into its neighbours.
     """
     for weight in weights:
+        if type(weight.data) is not torch.Tensor:
+            continue  # shared out: its part is laid out already, and not ours to move
         weight.data = weight.data.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,74 @@
+"""Which rows a process reads. The rows of an update are those of one process, whatever the number of processes.
+
+Axes: B batch.
+
+An update has A micro-batches of B rows. Of W processes, g = gcd(A, W) groups take whole micro-batches in turn, and the
+W/g processes of a group share out the rows of each. So 8 micro-batches are one for each of 8 processes, and 1
+micro-batch of 32 rows is 4 rows for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import zip_longest
+from math import gcd
+from typing import Any
+
+import torch
+
+from transpect.base.errors import ConfigError
+from transpect.core.tags import Tags
+from transpect.data.batch import Batch
+
+
+def check_shares(accumulate: int, batch_size: int, size: int) -> None:
+    """Refuse an update of which some process would have nothing to read.
+
+    Raises:
+        ConfigError: a micro-batch has fewer rows than processes share it out.
+    """
+    sharers = size // gcd(accumulate, size)
+    if batch_size < sharers:
+        raise ConfigError(
+            f"the {sharers} processes that share out a micro-batch need at least a row each",
+            value=f"batch_size {batch_size}, accumulate {accumulate}, {size} processes by rows",
+            remedy=f"Raise train.batch_size, make train.accumulate a multiple of {size}, or start fewer processes.",
+        )
+
+
+def share(update: Sequence[Batch], rank: int, size: int) -> list[Batch]:
+    """What process ``rank`` of ``size`` reads of an update."""
+    groups = gcd(len(update), size)
+    sharers = size // groups
+    group, place = divmod(rank, sharers)
+    return [_part(batch, place, sharers) for batch in update[group::groups]]
+
+
+def deal(batches: Iterable[Batch], rank: int, size: int) -> Iterator[tuple[Batch, int]]:
+    """Every ``size``-th batch; the last round is filled up with batches that don't count, so that all read as many."""
+    for dealt in zip_longest(*[iter(batches)] * size):
+        yield (dealt[0], 0) if dealt[rank] is None else (dealt[rank], 1)
+
+
+def _part(batch: Batch, place: int, count: int) -> Batch:
+    if count == 1:
+        return batch
+    cuts = [len(batch.ids) * i // count for i in range(count + 1)]
+    rows = slice(cuts[place], cuts[place + 1])
+    return rows_of(batch, rows)
+
+
+def rows_of(batch: Batch, rows: slice) -> Batch:
+    """Some rows of a batch, in all that it holds."""
+    parts: dict[str, Any] = {field.name: _rows(getattr(batch, field.name), rows) for field in fields(batch)}
+    return Batch(**parts)
+
+
+def _rows(value: object, rows: slice) -> object:
+    if isinstance(value, torch.Tensor):
+        return value[rows]
+    if isinstance(value, Tags):
+        parts: dict[str, Any] = {field.name: _rows(getattr(value, field.name), rows) for field in fields(value)}
+        return Tags(**parts)
+    return value
