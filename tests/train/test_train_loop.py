@@ -48,6 +48,7 @@ def test_leaves_a_run_directory_that_others_open(objective: str, recipe_of: Make
         "metrics.jsonl",
         "recipe.yaml",
         "state",
+        "state.former",
         "tensorboard",
     }
     assert result.out == run

@@ -141,6 +141,7 @@ def test_never_writes_over_a_run(recipe_of: Make, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"already holds a run.*--resume auto"):
         train(recipe, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "state")
+    shutil.rmtree(tmp_path / "run" / "state.former")
     for resume in ("never", "auto"):
         with pytest.raises(ConfigError, match="already holds a run"):
             train(recipe, tmp_path / "run", resume=resume)
@@ -201,6 +202,7 @@ def test_an_edited_state_is_noticed(recipe_of: Make, tmp_path: Path, stop_at: St
     stop_at(recipe_of("causal"), tmp_path / "run", 1)
     file = tmp_path / "run" / "state" / "state.json"
     data = json.loads(file.read_text(encoding="utf-8"))
+    shutil.rmtree(tmp_path / "run" / "state.former")
     for key in data:
         for changed in ({k: v for k, v in data.items() if k != key}, {**data, key: {}}, {**data, key: None}):
             file.write_text(json.dumps(changed), encoding="utf-8")
@@ -208,20 +210,38 @@ def test_an_edited_state_is_noticed(recipe_of: Make, tmp_path: Path, stop_at: St
                 read_state(tmp_path / "run")
 
 
-@pytest.mark.parametrize("damage", ["no tensors", "short tensors", "bad json", "other format"])
-def test_a_damaged_state_is_named(damage: str, recipe_of: Make, tmp_path: Path, stop_at: Stop) -> None:
-    stop_at(recipe_of("causal"), tmp_path / "run", 1)
-    state = tmp_path / "run" / "state"
-    if damage == "no tensors":
-        (state / "state.safetensors").unlink()
-    elif damage == "short tensors":
-        (state / "state.safetensors").write_bytes((state / "state.safetensors").read_bytes()[:-100])
-    elif damage == "bad json":
-        (state / "state.json").write_text("{", encoding="utf-8")
+@pytest.mark.parametrize("damage", ["gone", "short", "zeros", "other"])
+@pytest.mark.parametrize("file", ["state.json", "state.safetensors", "tokenizer/tokenizer.json"])
+def test_of_a_damaged_state_the_one_before_it_is_gone_on_from(
+    file: str,
+    damage: str,
+    recipe_of: Make,
+    straight: Callable[[str], Path],
+    tmp_path: Path,
+    assert_same: Same,
+    stop_at: Stop,
+    told: Any,
+) -> None:
+    """Bytes that went missing or became others, which neither JSON nor safetensors would notice by themselves."""
+    run = tmp_path / "run"
+    stop_at(recipe_of("causal"), run, 3)
+    hurt = run / "state" / file
+    content = hurt.read_bytes()
+    half = len(content) // 2
+    damaged = {"short": content[:-100], "zeros": content[:half] + bytes(len(content) - half), "other": b"{}"}
+    if damage == "gone":
+        hurt.unlink()
     else:
-        (state / "state.json").write_text('{"format": 99}', encoding="utf-8")
+        hurt.write_bytes(damaged[damage])
+    assert read_state(run).step == 2
+    if (file, damage) == ("state.safetensors", "zeros"):
+        train(recipe_of("causal"), run, resume="auto", loggers=[told])
+        assert any("Going on from step 2" in note for note in told.all("note"))
+        assert_same(run, straight("causal"))
+        return
+    (run / "state.former" / file).write_bytes(b"")
     with pytest.raises(CheckpointError, match="training state"):
-        train(recipe_of("causal"), tmp_path / "run", resume="auto")
+        train(recipe_of("causal"), run, resume="auto")
 
 
 def test_metrics_are_cut_back_to_the_state(
