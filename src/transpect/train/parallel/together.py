@@ -68,11 +68,17 @@ class Together(World):
                 remedy="Train it without torchrun, or choose an objective whose rows stand alone.",
             )
         shares_weights = self.spec.data == "fsdp" or self.spec.together > 1
-        if shares_weights and (recipe.logging.samples is not None or recipe.logging.measures):
+        whole = {
+            "logging.samples": recipe.logging.samples,
+            "logging.measures": recipe.logging.measures,
+            "train.ema": recipe.train.ema,
+        }
+        asked = [name for name, value in whole.items() if value]
+        if shares_weights and asked:
             raise ConfigError(
-                "samples and measures look at whole weights, and processes that share weights out have none",
-                value="logging.samples" if recipe.logging.samples is not None else "logging.measures",
-                remedy="Leave them out, or train with parallel.data: ddp alone.",
+                f"{asked[0]} looks at whole weights, and processes that share weights out have none",
+                value=f"parallel.data: {self.spec.data}",
+                remedy="Leave it out, or train with parallel.data: ddp alone.",
             )
         check_shares(recipe.train.accumulate, recipe.train.batch_size, self.data_size)
 
