@@ -237,3 +237,25 @@ def test_bits_a_weight_count_everything_that_is_stored() -> None:
     n = sum(p.numel() for p in full.parameters())
     rows = sum(m.packed.shape[0] for m in model.modules() if hasattr(m, "packed"))
     assert bits_per_weight(model, full) == pytest.approx((8 * (n - norms) + 32 * (norms + rows)) / n)
+
+
+@pytest.mark.parametrize("format", [Int8(), Int4(group=16)], ids=str)
+@pytest.mark.parametrize("name", ["gpt2", "bert-base"])
+@torch.no_grad()
+def test_a_table_that_the_head_is_tied_to_goes_by_what_the_head_reads(name: str, format: Format) -> None:
+    config = small(name)
+    full, windows = Transformer(replace(config, head=replace(config.head, tied=True))).eval(), texts(24, 16)
+    full.token.weight.normal_(generator=torch.Generator().manual_seed(3))
+    read = list[Tensor]()
+    with_tables = [deepcopy(full) for _ in range(2)]
+    plan = Plan(None, {"token": format})
+    calibrated_model(with_tables[0], plan, windows)
+    quantise_model(with_tables[1], plan)
+    handle = full.head.project.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    for window in windows:
+        full(window)
+    handle.remove()
+    X = torch.cat([own.flatten(0, -2) for own in read])
+    tables = [model.token(torch.arange(config.vocab_size)) - full.token.weight for model in with_tables]
+    far = [float((table @ X.T).square().sum()) for table in tables]
+    assert far[0] < 0.7 * far[1]

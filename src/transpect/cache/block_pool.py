@@ -147,10 +147,10 @@ class BlockPool:
         return table.length % self.block > 0 and self._holders[table.blocks[-1]] > 1
 
     def _keep(self, table: Table, kept: slice) -> None:
-        left = table.blocks[kept]
-        for number in (Counter(table.blocks) - Counter(left)).elements():
+        start, stop, _ = kept.indices(len(table.blocks))
+        for number in (*table.blocks[:start], *table.blocks[stop:]):
             self._release(number)
-        table.blocks = left
+        table.blocks = table.blocks[start:stop]
 
     def _take(self) -> int:
         if self._unused:

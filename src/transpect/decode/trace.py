@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -49,4 +49,4 @@ class Trace:
 
     def then(self, *tokens: int) -> Trace:
         """The past after these tokens."""
-        return replace(self, written=(*self.written, *tokens))
+        return Trace(self.prompt, (*self.written, *tokens), self.constraint, self.source)  # a third of `replace`

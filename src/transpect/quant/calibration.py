@@ -26,7 +26,7 @@ from transpect.quant.awq import Awq
 from transpect.quant.folds import folds
 from transpect.quant.gptq import Gptq
 from transpect.quant.rounding import rounded
-from transpect.quant.swap import Plan, Target, swap, targets, weight_of
+from transpect.quant.swap import Plan, Target, is_tied, swap, targets, weight_of
 
 __all__ = ["calibrated_model"]
 
@@ -56,8 +56,8 @@ def calibrated_model(
 ) -> Transformer:
     """Put the weights that a plan names into formats by GPTQ or AWQ, in place; gives the model.
 
-    The token table, also where a head is tied to it, and what no window reaches (an expert that none chooses) are
-    rounded (`rounded`).
+    A token table that the head is tied to goes last, by what the head reads. One that only gives vectors, and what no
+    window reaches (an expert that none chooses), are rounded (`rounded`).
 
     Args:
         model: of one tower, in full weights.
@@ -75,8 +75,9 @@ def calibrated_model(
     solver = _Solver(model, method or Gptq(), len(windows))
     wanted = targets(model, plan)
     inside = {module for part in (*tower.stack.layers, model.head) for module in part.modules()}
+    tied = [target for target in wanted if target.module is model.token and is_tied(model)]
     for target in wanted:
-        if target.module not in inside:
+        if target.module not in inside and target not in tied:
             solver.put(target, None)
     training = model.training
     model.eval()
@@ -98,6 +99,8 @@ def calibrated_model(
         model.head(tower.stack.final_norm(held[window].x), held[window].tags, model.token.weight)
 
     solver.solve(_within(model.head, wanted), head)
+    for target in tied:
+        solver.put(target, solver.hessian(model.head.project, weight_of(target.module), head))
     return model.train(training)
 
 
@@ -115,12 +118,13 @@ class _Solver:
             asked = [formats.get(reader) for reader in fold.readers]
             first = next((reader for reader in fold.readers if reader in formats), None)
             if first is not None:
-                fold.apply(method.scale(fold, asked, self._hessian(first, section)))
+                fold.apply(method.scale(fold, asked, self.hessian(first, weight_of(first), section)))
 
     def solve(self, wanted: list[Target], section: Section) -> None:
         """Put the targets of a section into their formats, those with one input at a time."""
         for stage in self._stages(wanted, section):
-            hessian = self._hessian(stage[0].module, section)
+            first = stage[0].module
+            hessian = self.hessian(first, weight_of(first), section)
             for target in stage:
                 self.put(target, hessian)
 
@@ -158,10 +162,10 @@ class _Solver:
             self.put(target, None)
         return stages
 
-    def _hessian(self, module: nn.Module, section: Section) -> Tensor:
-        """Σ XᵀX over all windows, [D, D] in float64."""
-        D = weight_of(module).shape[1]
-        total = torch.zeros(D, D, dtype=torch.float64, device=weight_of(module).device)
+    def hessian(self, module: nn.Module, weight: Tensor, section: Section) -> Tensor:
+        """Σ XᵀX over all windows of what a module multiplies its weight [N, D] with, [D, D] in float64."""
+        D = weight.shape[1]
+        total = torch.zeros(D, D, dtype=torch.float64, device=weight.device)
 
         def see(module: nn.Module, x: Tensor) -> None:
             flat = x.detach().reshape(-1, D)

@@ -76,7 +76,7 @@ def targets(model: Transformer, plan: Plan) -> list[Target]:
     """
     found, unused = [], dict(plan.keep)
     for name, module, default in _weights(model, plan.format):
-        names = (name, HEAD) if name == TABLE and _tied(model) else (name,)
+        names = (name, HEAD) if name == TABLE and is_tied(model) else (name,)
         for pattern in [pattern for pattern in unused if any(fits(pattern, each) for each in names)]:
             del unused[pattern]
         format = next((plan.of(each, default) for each in names if plan.of(each, default) is not None), None)
@@ -179,7 +179,8 @@ def _weights(model: Transformer, format: Format | None) -> Iterator[tuple[str, n
             yield name, module, format
 
 
-def _tied(model: Transformer) -> bool:
+def is_tied(model: Transformer) -> bool:
+    """Whether the head multiplies by the token table."""
     return any(isinstance(module, Projection) and module.weight is None for module in model.head.modules())
 
 

@@ -62,6 +62,8 @@ class StopMatcher:
         return self._advance("", is_end=True)
 
     def _advance(self, delta: str, is_end: bool) -> str:
+        if not self._stops:
+            return delta
         if self.done:
             return ""
         text = self._held + delta

@@ -43,7 +43,7 @@ class StreamDecoder:
         Raises:
             TokenizerError: an id that is not a whole number ≥ 0.
         """
-        (checked,) = checked_ids([token_id])
+        checked = token_id if type(token_id) is int and token_id >= 0 else checked_ids([token_id])[0]
         piece = self._tokenizer.id_to_token(checked)
         # An id without a token is passed over, as in `decode`: models pad their vocabulary.
         if piece is None or checked in self._skipped:

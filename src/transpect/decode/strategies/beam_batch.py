@@ -9,13 +9,13 @@ run, and a request that is decided leaves it.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,8 +52,7 @@ class Beams:
     diversity_penalty: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Beam:
+class _Beam(NamedTuple):
     """A beginning of an output: the model's row that has read it, the sum of its log-probabilities, its past."""
 
     place: int
@@ -65,9 +64,9 @@ class _Beam:
 
 
 class _Continuation(NamedTuple):
-    """One more token of a beam. They sort from the best; of equal sums the earlier beam and the lower id come first."""
+    """One more token of a beam."""
 
-    falling: float  # minus the sum
+    total: float
     beam: int
     token: int
     logprob: float  # by the model itself
@@ -109,14 +108,14 @@ class _Group:
         """Go on by a token.
 
         Args:
-            ranked: continuations, best first.
+            ranked: continuations, best first; of equal sums the earlier beam and the lower id come first.
             tops: the most probable tokens of each row of the model.
             before: the groups of this request that have gone on; what they have found is passed over.
         """
         length = self.written + 1
         last, rank, going_on = length == self.row.params.max_new_tokens, 0, list[_Beam]()
         known = {one.tokens for group in before for one in group.found}
-        for falling, number, token, logprob in ranked:
+        for total, number, token, logprob in ranked:
             if rank >= self.size and len(going_on) == self.size:
                 break
             beam = self.beams[number]
@@ -128,9 +127,9 @@ class _Group:
             stopped = trace.constraint.complete(trace.written) or (text is not None and text.stopped)
             ends = token in self.ends or stopped
             if (ends or last) and rank < self.size:
-                self.found.add(-falling, trace.written, logprobs, own)
+                self.found.add(total, trace.written, logprobs, own)
             if not ends and len(going_on) < self.size:
-                going_on.append(_Beam(beam.place, -falling, trace, logprobs, own, text))
+                going_on.append(_Beam(beam.place, total, trace, logprobs, own, text))
             rank += 1
         self.beams = going_on
         self.over = self.found.complete(going_on[0].total if going_on and not last else None, length)
@@ -191,7 +190,7 @@ def decode(steps: Steps, rows: Sequence[Row], beams: Beams) -> Iterator[Event]:
             sampler = everyone.rows(owners)
         numbered = iter(range(len(owners)))
         for _, group in running:
-            group.beams = [replace(beam, place=next(numbered)) for beam in group.beams]
+            group.beams = [beam._replace(place=next(numbered)) for beam in group.beams]
         tokens = [beam.trace.written[-1] for _, group in running for beam in group.beams]
         logits = steps.advance(torch.tensor(tokens, device=steps.device))
 
@@ -214,7 +213,7 @@ def _go_on(logits: Tensor, searches: Iterable[_Search], sampler: Sampler, beams:
 
 def _ranked(
     scores: Tensor, logprobs: Tensor, searches: Sequence[_Search], turn: int, penalty: float
-) -> Iterator[list[_Continuation]]:
+) -> Iterator[Iterable[_Continuation]]:
     """For each search the continuations that may matter to its group of this turn, best first.
 
     Args:
@@ -237,24 +236,34 @@ def _ranked(
         )
         if chosen:
             lowered(scores[first:end], chosen, penalty)
+    totals = torch.tensor([beam.total for group in groups for beam in group.beams], dtype=torch.float64)[:, None]
     values, tokens = best(scores, max(group.reach for group in groups) + turn * groups[0].size)
-    table = (values.tolist(), tokens.tolist(), logprobs.gather(-1, tokens).tolist())
+    tokens, order = tokens.sort(-1)  # in each row by id, so that of equal sums the lower one comes first
+    sums = (totals + values.gather(-1, order).cpu()).numpy()
+    table = sums, tokens.cpu().numpy(), logprobs.gather(-1, tokens).cpu().numpy()
     for group, (first, end) in zip(groups, pairwise(ends), strict=True):
-        totals = [beam.total for beam in group.beams]
         if group.row.params.greedy:
-            yield sorted(
-                _Continuation(-(total + value), number, token, logprob)
-                for number, total in enumerate(totals)
-                for value, token, logprob in zip(*(column[first + number] for column in table), strict=True)
-                if value > -math.inf
-            )
+            yield _sorted(*(column[first:end] for column in table))
         else:
-            own = scores[first:end].double() + torch.tensor(totals, dtype=torch.float64, device=scores.device)[:, None]
+            own = totals[first:end].to(scores.device) + scores[first:end]
             at = drawn(own, group.draws, seed=group.row.seed, step=group.written)
             yield sorted(
-                _Continuation(-float(own[number, token]), number, token, float(logprobs[first + number, token]))
-                for number, token in at
+                (
+                    _Continuation(float(own[number, token]), number, token, float(logprobs[first + number, token]))
+                    for number, token in at
+                ),
+                key=lambda one: (-one.total, one.beam, one.token),
             )
+
+
+def _sorted(sums: Any, tokens: Any, logprobs: Any) -> Iterator[_Continuation]:
+    """Continuations [beams, k] that are possible, best first. They are made one by one, since few are looked at."""
+    falling = -sums.ravel()
+    order = falling.argsort(kind="stable")[: np.count_nonzero(falling < np.inf)]
+    beams = order // tokens.shape[-1]
+    columns = (column.ravel()[order].tolist() for column in (sums, tokens, logprobs))
+    for total, beam, token, logprob in zip(next(columns), beams.tolist(), *columns, strict=True):
+        yield _Continuation(total, beam, token, logprob)
 
 
 def _may_rise(params: GenerationParams) -> bool:

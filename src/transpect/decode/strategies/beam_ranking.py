@@ -51,15 +51,15 @@ def _held(logprobs: Tensor, traces: Sequence[Trace], sampler: Sampler) -> Tensor
 
 def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k best tokens of each row and their scores [N, k] in any order; of equal scores the lower ids."""
-    k = min(k, scores.shape[-1])
-    values, tokens = scores.topk(k, dim=-1)
-    # where more are equal to the last one than there is room for, topk takes any of them
-    last = values.amin(-1, keepdim=True)
-    ties = (scores >= last.masked_fill(last == -torch.inf, torch.inf)).sum(-1) > k
+    if k >= scores.shape[-1]:
+        return scores.topk(scores.shape[-1], dim=-1)
+    values, tokens = scores.topk(k + 1, dim=-1)
+    # where the next one is equal to the last, topk takes any of them
+    ties = (values[:, k] == values[:, k - 1]) & (values[:, k] > -torch.inf)
     if bool(ties.any()):
         ordered = scores[ties].sort(dim=-1, descending=True, stable=True)
-        values[ties], tokens[ties] = ordered.values[:, :k], ordered.indices[:, :k]
-    return values, tokens
+        values[ties], tokens[ties] = ordered.values[:, : k + 1], ordered.indices[:, : k + 1]
+    return values[:, :k], tokens[:, :k]
 
 
 def lowered(scores: Tensor, counts: Mapping[int, int], penalty: float) -> None:
