@@ -38,6 +38,7 @@ def chat(
     cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
     runtime: Annotated[str, typer.Option("--runtime", metavar="NAME", help=tr("cli.runtime"))] = "auto",
     quant: Annotated[str | None, typer.Option("--quant", metavar="FORMAT", help=tr("cli.quant"))] = None,
+    adapter: Annotated[str | None, typer.Option("--adapter", metavar="DIR", help=tr("cli.adapter"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
@@ -50,7 +51,7 @@ def chat(
     from transpect.text.chat import chat_template
 
     options = {"memory": memory, "cache": cache_named(cache)}
-    opened = lm.load(model, device, allow_pickle=allow_pickle, runtime=runtime, quant=quant)
+    opened = lm.load(model, device, allow_pickle=allow_pickle, runtime=runtime, quant=quant, adapter=adapter)
     source = Path(template).read_text(encoding="utf-8") if Path(template).is_file() else template
     if "{" not in source:
         chat_template(opened.tokenizer, source)  # says so now where there is none

@@ -42,6 +42,7 @@ def evaluate(
     generate: Annotated[bool, typer.Option("--generate", help=tr("cli.eval.generate"))] = False,
     tokenize: Annotated[str | None, typer.Option("--tokenize", metavar="NAME", help=tr("cli.eval.tokenize"))] = None,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
+    adapter: Annotated[str | None, typer.Option("--adapter", metavar="DIR", help=tr("cli.adapter"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
@@ -54,7 +55,7 @@ def evaluate(
     if not generate and (asked or tokenize is not None):
         named = next(iter(asked), "tokenize").replace("_", "-")
         raise ConfigError(f"--{named} is for what a model writes", remedy="Add --generate.")
-    lm = load(model, device, allow_pickle=allow_pickle)
+    lm = load(model, device, allow_pickle=allow_pickle, adapter=adapter)
     recipe = _recipe(Path(model))
     documents = _documents(model, data, recipe)
     if batch_size is None and recipe is not None and recipe.objective.remembers is not None:

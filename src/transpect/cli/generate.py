@@ -47,6 +47,7 @@ def generate(
     cache: Annotated[str | None, typer.Option("--cache", metavar="KIND", help=tr("cli.cache"))] = None,
     runtime: Annotated[str, typer.Option("--runtime", metavar="NAME", help=tr("cli.runtime"))] = "auto",
     quant: Annotated[str | None, typer.Option("--quant", metavar="FORMAT", help=tr("cli.quant"))] = None,
+    adapter: Annotated[str | None, typer.Option("--adapter", metavar="DIR", help=tr("cli.adapter"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
     *,
@@ -62,7 +63,7 @@ def generate(
 
         place = destination(out)
         _check_of_a_file(text, {"stream": stream is not None, "only-new": only_new, "json": as_json})
-        lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime, quant=quant)
+        lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime, quant=quant, adapter=adapter)
         complete_file(lm, prompts, place, Settings(asked, chat, batch_size, memory, cache))
         return
     prompt = read_text(text)
@@ -70,7 +71,7 @@ def generate(
 
     from transpect.lm import load
 
-    lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime, quant=quant)
+    lm = load(model, device, allow_pickle=allow_pickle, runtime=runtime, quant=quant, adapter=adapter)
     start = lm.chat_prompt(prompt) if chat else prompt
     # an encoder–decoder answers its source rather than going on with it, and so does an assistant
     shown = "" if only_new or chat or lm.model.config.encoder is not None else prompt

@@ -34,6 +34,7 @@ def score(
     memory: Annotated[int | None, typer.Option("--memory", metavar="N", min=0, help=tr("cli.eval.memory"))] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help=tr("cli.batch_size"))] = 8,
     as_json: Annotated[bool, typer.Option("--json", help=tr("cli.json"))] = False,
+    adapter: Annotated[str | None, typer.Option("--adapter", metavar="DIR", help=tr("cli.adapter"))] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help=tr("cli.device"))] = "auto",
     allow_pickle: Annotated[bool, typer.Option("--allow-pickle", help=tr("cli.allow_pickle"))] = False,
 ) -> None:
@@ -41,7 +42,7 @@ def score(
     from transpect.lm import load
 
     asked = _asked(texts or [], file, pairs, given)
-    lm = load(model, device, allow_pickle=allow_pickle)
+    lm = load(model, device, allow_pickle=allow_pickle, adapter=adapter)
     found = lm.score(asked, batch_size=batch_size, stride=stride, memory=memory)
     if not as_json:
         _print_table(asked, found)

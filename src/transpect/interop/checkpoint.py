@@ -32,7 +32,7 @@ from transpect.interop.loading import load_state
 from transpect.interop.mapped import write_weights
 from transpect.interop.names import locate
 from transpect.interop.native import MODEL_TYPE, read_native, write_native
-from transpect.interop.places import CERTIFICATE
+from transpect.interop.places import ADAPTER, ADAPTER_CONFIG, CERTIFICATE, is_adapter
 from transpect.interop.quantising import quantising
 from transpect.interop.sentence import MODULES, read_pooled, sayable, without_heads, write_head
 from transpect.interop.sources import CONFIG, GENERATION, QUANTISED, Source, open_source
@@ -41,6 +41,7 @@ from transpect.quant import Format, Plan
 from transpect.quant.swap import in_formats, in_full, swap, targets, weight_of
 
 __all__ = [
+    "as_family",
     "check_formats",
     "checkpoint_directory",
     "family_of",
@@ -48,6 +49,7 @@ __all__ = [
     "load_generation",
     "load_model",
     "save_model",
+    "write_config",
     "write_model",
 ]
 
@@ -63,13 +65,15 @@ OWN = (
     "*.onnx_data",
     MODULES,
     "1_Pooling",
+    ADAPTER_CONFIG,
+    ADAPTER,
     CERTIFICATE,  # it is of the weights that go
 )
 
 
 def family_of(config: ModelConfig) -> str:
     """The ``model_type`` under which a model of this config is saved; ``transpect`` where it belongs to no family."""
-    return str(_as_family(config)[1]["model_type"])
+    return str(as_family(config)[1]["model_type"])
 
 
 def save_model(
@@ -128,8 +132,7 @@ def write_model(
     state = in_full(model) | packed.whole
     names = [item.theirs for item in links]
     links = [item for item in links if all(name in state for name in item.ours)]  # the others are packed
-    ids = {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
-    data = {**ids, **data}  # a family's own word stands: the padding's id may say where positions begin
+    data = {**_ids(generation), **data}  # a family's own word stands: the padding's id may say where positions begin
     dtype = model.token.weight.dtype
     data |= {"torch_dtype": str(dtype).removeprefix("torch."), **extra_config}
     again = kind.read(data, lambda: names)
@@ -141,6 +144,12 @@ def write_model(
         write_head(kind.pooled, model.config.d_model, model.config.context_length, folder)
     computed = {item.theirs: item.tensor(dtype) for item in table.computed if item.written}
     write_weights(pack_state(state, links, table.aliases) | computed | packed.tensors, folder)
+
+
+def write_config(config: ModelConfig, folder: Path, *, generation: Mapping[str, Any] = {}) -> None:
+    """What `write_model` writes beside weights, for a directory whose weights are kept in another way."""
+    _write_json(folder / CONFIG, {**_ids(generation), **as_family(config)[1]})
+    _write_json(folder / GENERATION, dict(generation))
 
 
 def check_formats(config: ModelConfig, plan: Plan) -> None:
@@ -164,6 +173,7 @@ def load_model(
     kernel: Kernel | str | Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     quant: str | Format | Plan | None = None,
+    adapter: str | Path | None = None,
 ) -> Transformer:
     """The model of a checkpoint, in evaluation mode.
 
@@ -188,7 +198,17 @@ def load_model(
         CheckpointError: missing, unexpected or mis-shaped tensors (named), damaged files.
         ConfigError: a configuration that can't be built, or no such format.
     """
-    source = open_source(locate(path, allow_pickle=allow_pickle), allow_pickle=allow_pickle)
+    place = locate(path, allow_pickle=allow_pickle)
+    asked: dict[str, Any] = {"device": device, "dtype": dtype, "kernel": kernel, "quant": quant}
+    if adapter is not None or is_adapter(place):
+        from transpect.interop.peft.opening import base_of, with_adapter
+
+        if adapter is not None:
+            return with_adapter(load_model(place, allow_pickle=allow_pickle, **asked), adapter)
+        base = load_model(base_of(place), allow_pickle=allow_pickle, **asked)
+        own = load_config(place) if (place / CONFIG).is_file() else None
+        return with_adapter(base, place, own if own is None or kernel is None else own.computed_by(kernel))
+    source = open_source(place, allow_pickle=allow_pickle)
     weights = source.weights()
     kind, config = _read(source)
     model = blank(config if kernel is None else config.computed_by(kernel))
@@ -283,7 +303,8 @@ def _read(source: Source) -> tuple[_Kind, ModelConfig]:
         raise
 
 
-def _as_family(config: ModelConfig) -> tuple[_Kind, Data]:
+def as_family(config: ModelConfig) -> tuple[_Kind, Data]:
+    """Under which family's names a model of a config is saved, and its config.json."""
     candidates = sorted(FAMILIES.values(), key=lambda family: family.model_type != config.family)  # its own first
     if isinstance(config.head, Pooled) and sayable(config.head):
         for family in candidates:
@@ -306,7 +327,7 @@ def _as_family(config: ModelConfig) -> tuple[_Kind, Data]:
 
 def _written_as(model: Transformer) -> tuple[_Kind, Data, Table, list[Link]]:
     """How a model is written: its kind, its config, and their names for its tensors in full."""
-    kind, data = _as_family(model.config)
+    kind, data = as_family(model.config)
     ours = {name: tensor.shape for name, tensor in in_full(model).items()}
     ours |= {name: torch.Size(module.shape) for name, module in in_formats(model).items()}
     if kind.family is not None:
@@ -320,6 +341,11 @@ def _written_as(model: Transformer) -> tuple[_Kind, Data, Table, list[Link]]:
             stacklevel=3,
         )
     return _Kind(None), write_native(model.config), Table(body=()), identity(ours)
+
+
+def _ids(generation: Mapping[str, Any]) -> Data:
+    """The special ids that config.json repeats."""
+    return {name: generation.get(name) for name in IDS if name in generation or name != "decoder_start_token_id"}
 
 
 def _write_json(file: Path, data: Mapping[str, Any]) -> None:

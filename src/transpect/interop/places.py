@@ -8,7 +8,16 @@ from typing import Final
 from transpect.base.errors import CheckpointError
 from transpect.interop.shards import PICKLED, SAFETENSORS, has_weights
 
-__all__ = ["CERTIFICATE", "TOKENIZER", "checkpoint_in", "found_in", "is_checkpoint"]
+__all__ = [
+    "ADAPTER",
+    "ADAPTER_CONFIG",
+    "CERTIFICATE",
+    "TOKENIZER",
+    "checkpoint_in",
+    "found_in",
+    "is_adapter",
+    "is_checkpoint",
+]
 
 TOKENIZER: Final = (
     "tokenizer.json",
@@ -31,12 +40,20 @@ TOKENIZER: Final = (
 CERTIFICATE: Final = "certificate.json"
 """What `transpect verify` writes beside weights; that of ``x.gguf`` is called ``x.certificate.json``."""
 
-_MARKS: Final = ("config.json", "modules.json")
+ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+"""What PEFT keeps an adapter in."""
+
+_MARKS: Final = ("config.json", "modules.json", ADAPTER_CONFIG)
 
 
 def is_checkpoint(folder: Path) -> bool:
     """Whether this is a Hugging Face directory, with weights or without."""
     return any((folder / mark).is_file() for mark in _MARKS)
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether this is the directory of an adapter."""
+    return (folder / ADAPTER_CONFIG).is_file()
 
 
 def checkpoint_in(folder: Path) -> Path | None:

@@ -10,6 +10,7 @@ from transpect import interop
 from transpect.base.devices import resolve_device
 from transpect.core import Kernel
 from transpect.interop.labels import read_labels
+from transpect.interop.peft.opening import described_in
 from transpect.lm.chatting import Chatting
 from transpect.lm.reading import Reading
 from transpect.lm.scoring import Scoring
@@ -25,6 +26,7 @@ def load(
     allow_pickle: bool = False,
     runtime: str = "auto",
     quant: str | Format | Plan | None = None,
+    adapter: str | Path | None = None,
 ) -> LanguageModel:
     """Open a model by its name: a Hugging Face directory, a run directory (its best checkpoint), a GGUF file,
     ``pip:NAME``, ``hf:OWNER/NAME``, ``ms:OWNER/NAME``.
@@ -40,6 +42,9 @@ def load(
             `transpect.runtime`), or ``auto``, which takes a program where there is one for a model that is not small.
         quant: a weight format for the linear layers, e.g. ``int8``, or ``keep`` for the blocks of a GGUF file (see
             `transpect.interop.load_model`); None leaves the weights in full.
+        adapter: the directory of an adapter of PEFT, or a run that trained one: it is merged into the weights, or stays
+            beside those that are in a format. A directory that is an adapter itself is opened with the model that it
+            names.
 
     Raises:
         CheckpointError: no checkpoint there, or a damaged one.
@@ -48,8 +53,15 @@ def load(
     """
     place = interop.locate(path, allow_pickle=allow_pickle)
     model = interop.load_model(
-        place, device=resolve_device(device), dtype=dtype, kernel=kernel, allow_pickle=allow_pickle, quant=quant
+        place,
+        device=resolve_device(device),
+        dtype=dtype,
+        kernel=kernel,
+        allow_pickle=allow_pickle,
+        quant=quant,
+        adapter=adapter,
     )
+    place = described_in(place)
     return LanguageModel(
         model,
         load_tokenizer(interop.body_of(place)),

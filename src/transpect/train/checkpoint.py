@@ -1,4 +1,7 @@
-"""``best/`` and ``last/``: Hugging Face directories with model, tokenizer and generation settings."""
+"""``best/`` and ``last/``: Hugging Face directories with model, tokenizer and generation settings.
+
+Where an adapter is trained they hold it in the place of the weights, and the name of the model that it is for.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from transpect.adapters import attach_empty
 from transpect.core.model import Transformer
 from transpect.interop import atomic_directory, write_model
 from transpect.interop.blank import blank
+from transpect.interop.checkpoint import write_config
+from transpect.interop.peft.writing import write_adapter
 from transpect.train.job import Job
 
 
@@ -24,7 +30,12 @@ def write_checkpoint(folder: Path, job: Job) -> None:
     if not job.world.leads:
         return
     with atomic_directory(folder) as staging:
-        write_model(as_asked(job, weights), staging, generation=job.generation)
+        model, adapter = as_asked(job, weights), job.recipe.train.adapter
+        if adapter is None:
+            write_model(model, staging, generation=job.generation)
+        else:
+            write_config(job.config, staging, generation=job.generation)
+            write_adapter(model, staging, adapter, _base(job))
         job.tokenizer.save(staging)
 
 
@@ -34,5 +45,14 @@ def as_asked(job: Job, weights: dict[str, Tensor]) -> Transformer:
     if job.model.config == job.config and job.world.size == 1:
         return job.model
     twin = blank(job.config)
+    if job.recipe.train.adapter is not None:
+        attach_empty(twin, job.recipe.train.adapter)
     twin.load_state_dict(weights, assign=True)
     return twin
+
+
+def _base(job: Job) -> str:
+    """The checkpoint that a run began with; where it is a path, one that holds from everywhere."""
+    name = job.recipe.model.path
+    assert name is not None
+    return str(Path(name).resolve()) if Path(name).exists() else name

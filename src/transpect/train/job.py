@@ -19,12 +19,12 @@ from transpect.interop import load_generation
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
 from transpect.train.criteria import Criterion, Setting
-from transpect.train.freezing import freeze
 from transpect.train.initial import initial_model
 from transpect.train.memories import Memories
 from transpect.train.parallel.devices import local_device
 from transpect.train.parallel.tokenizers import made_once
 from transpect.train.parallel.world import ALONE, World
+from transpect.train.parts import train_parts
 from transpect.train.recipe import Recipe, TokenizerSpec
 from transpect.train.state import TrainingState
 from transpect.train.vocabulary import extended, open_tokenizer
@@ -98,7 +98,7 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     spec.activations.check(objective, device)
     known = open_tokenizer(full.tokenizer.path).vocab_size if full.tokenizer.path and full.tokenizer.adds else None
     begun = initial_model(objective.adapt(config), None if state else full.model.path, spec.seed, known)
-    freeze(begun.model, spec.freeze)
+    train_parts(begun.model, full)
     model = spec.activations.apply(begun.model.to(device))
     assert full.train.loss is not None
     criterion = full.train.loss.build(Setting(full, model, tokenizer))

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from transpect.adapters import Lora
 from transpect.base.codec import (
     Data,
     KeyPath,
@@ -111,6 +112,7 @@ class _Reader:
         default = TrainSpec()
         _name_kind(sections["train"], "optimizer", default.optimizer.kind)
         _name_kind(sections["train"], "schedule", default.schedule.kind)
+        _name_kind(sections["train"], "adapter", Lora.kind)
         _name_kind(sections["data"], "objective", OBJECTIVES[model.config.kind].kind)
         data = _read(DataSpec, "data", sections["data"])
         _name_kind(sections["train"], "loss", (data.objective or OBJECTIVES[model.config.kind]).loss)

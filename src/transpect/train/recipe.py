@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from transpect.adapters import Adapter
 from transpect.base.codec import Data, dump_yaml, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig, override
@@ -170,6 +171,7 @@ class TrainSpec:
         label_smoothing: ε; of the training loss only.
         ema: an average of the weights, kept beside them, saved in ``ema/`` and evaluated; null is none.
         precision: of the arithmetic: fp32, bf16, or fp16 with a scaled loss. Weights are float32 in each.
+        adapter: train LoRA or DoRA beside the weights of a checkpoint; null trains the weights themselves.
         freeze: patterns of the weights that stay as they are (see `transpect.train.freezing`).
         activations: what becomes of them until the backward pass; see `transpect.train.activations`.
         seed: of initial weights, order, masks and dropout.
@@ -197,6 +199,7 @@ class TrainSpec:
     ema: Ema | None = None
     precision: Precision = "fp32"
     activations: Activations = field(default_factory=Keep)
+    adapter: Adapter | None = None
     freeze: tuple[str, ...] = ()
     seed: int = 0
     eval_every: int = 200
@@ -224,6 +227,12 @@ class TrainSpec:
             raise ConfigError("min_delta must not be negative", value=self.min_delta)
         if not 0 <= self.seed < 2**63:
             raise ConfigError("seed must be at least 0 and below 2^63", value=self.seed)
+        if self.adapter is not None and self.freeze:
+            raise ConfigError(
+                "an adapter already freezes all but itself",
+                value=f"freeze={list(self.freeze)}",
+                remedy="Leave freeze out, or say by adapter.targets and adapter.modules_to_save what is trained.",
+            )
         Grouping(self.layer_decay, self.groups)  # which checks them
 
     @property

@@ -118,6 +118,8 @@ class RecomputingFeedForward(nn.Module):
 
 
 def _exchanged(body: nn.Module) -> nn.Module:
+    if not isinstance(getattr(body, "down", None), nn.Linear):  # a packed weight, or one with an adapter beside it
+        return body
     if isinstance(body, MlpModule) and not body.dropout.p:
         return RecomputingFeedForward({"up": body.up}, body.down, pointwise(body.act))
     if isinstance(body, GluModule) and not body.dropout.p:

@@ -20,7 +20,15 @@ SAMPLES = "samples.jsonl"
 
 FIXED = (
     *("model", "tokenizer", "data.objective", "data.seq_len"),
-    *("train.seed", "train.loss", "train.optimizer.kind", "train.best.metric", "train.best.mode", "train.freeze"),
+    *(
+        "train.seed",
+        "train.loss",
+        "train.optimizer.kind",
+        "train.best.metric",
+        "train.best.mode",
+        "train.freeze",
+        "train.adapter",
+    ),
 )
 """What a run can't change on its way. The documents are compared by what they hold, not by where they are."""
 

@@ -97,8 +97,9 @@ def writer_of(samples: Samples | None, job: Job) -> NoWriter:
 
 def twin(job: Job) -> Transformer:
     """The model as it will be saved, over the same storage, to be used without touching the one in training."""
+    from transpect.adapters import full_state
     from transpect.interop.blank import blank
 
     made = blank(job.config)
-    made.load_state_dict(job.model.state_dict(), assign=True)
+    made.load_state_dict(full_state(job.model), assign=True)
     return made.eval()
