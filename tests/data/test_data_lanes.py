@@ -23,7 +23,7 @@ from transpect.core import (
 )
 from transpect.core.positions import DynamicNTK, Learned, Position, Rope, TransformerXL
 from transpect.core.visibility import Visibility
-from transpect.data import loader
+from transpect.data import passes
 from transpect.data.batch import Batch, Stretch
 from transpect.data.documents import Document, Documents, Listed
 from transpect.data.draws import draws, shuffled
@@ -169,7 +169,7 @@ def test_separate_documents_have_segments_and_positions_of_their_own(
 def test_slots_of_an_update_read_what_one_large_batch_reads(
     documents: Documents, letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "BLOCK", 8)
+    monkeypatch.setattr(passes, "BLOCK", 8)
     large = make(letters(), documents, batch_size=6)
     small = make(letters(), documents, batch_size=2, slots=3)
     for whole in islice(large, 20):
@@ -193,7 +193,7 @@ def equal(a: Batch, b: Batch) -> bool:
 def test_stopped_anywhere_it_goes_on_the_same(
     documents: Documents, separate: bool, letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "BLOCK", 8)
+    monkeypatch.setattr(passes, "BLOCK", 8)
     options = {"objective": Recurrent(5, separate=separate), "slots": 2}
     straight = list(islice(make(letters(), documents, **options), 24))
     assert sum(batch.stretch == Stretch(0, True, 5) for batch in straight) > 1, "it must cross an epoch"

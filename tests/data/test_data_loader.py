@@ -11,7 +11,7 @@ import torch
 
 from transpect.base.errors import ConfigError, DataError
 from transpect.core import Tags
-from transpect.data import loader
+from transpect.data import loader, passes
 from transpect.data.batch import IGNORE, Batch
 from transpect.data.loader import Batches
 from transpect.data.objectives import Causal, Denoising, Masked, Objective, Prefix, Seq2Seq, Span
@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[Documents, Objective]] = {
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest, letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch) -> Make:
     """``make(batch_size=3, seed=5)``: new batches of one kind, endless ones with epochs of 8 documents."""
-    monkeypatch.setattr(loader, "BLOCK", 8)
+    monkeypatch.setattr(passes, "BLOCK", 8)
     documents, objective = KINDS[request.param]
 
     def batches(batch_size: int = 3, seed: int = 5, seq_len: int = 16) -> Batches:
@@ -184,7 +184,7 @@ def test_each_token_is_predicted_once_an_epoch_in_another_order(kind: str, lette
 
 
 def test_a_block_of_an_endless_row_is_an_epoch(letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "BLOCK", 8)
+    monkeypatch.setattr(passes, "BLOCK", 8)
     tokenizer = letters()
     batches = Batches(Numbered(), Causal(pack=False), tokenizer, batch_size=1, seq_len=32)
     for number, epoch in enumerate(epochs(batches, 3)):
@@ -196,7 +196,7 @@ def test_a_block_of_an_endless_row_is_an_epoch(letters: MakeTokenizer, monkeypat
 def test_blocks_without_rows_are_passed_over(
     barren: int, letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "BLOCK", 4)
+    monkeypatch.setattr(passes, "BLOCK", 4)
 
     def make() -> Batches:
         return Batches(Sparse(barren * 4), Seq2Seq("drop"), letters(), batch_size=4, seq_len=8)
@@ -213,9 +213,9 @@ def test_blocks_without_rows_are_passed_over(
 
 
 def test_nothing_but_blocks_without_rows_is_refused(letters: MakeTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "BLOCK", 4)
+    monkeypatch.setattr(passes, "BLOCK", 4)
     batches = Batches(Sparse(10**9), Seq2Seq("drop"), letters(), batch_size=4, seq_len=8)
-    with pytest.raises(DataError, match=rf"something to predict .*nothing in the {4 * loader.BARREN} doc.*seq_len"):
+    with pytest.raises(DataError, match=rf"something to predict .*passes 0 to {loader.BARREN - 1}.*seq_len"):
         next(batches)
 
 

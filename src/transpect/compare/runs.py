@@ -153,6 +153,7 @@ def batches_digest(recipe: Recipe, tokenizer: Tokenizer, state: TrainingState) -
         seq_len=recipe.seq_len,
         seed=spec.seed,
         slots=spec.accumulate,
+        bucket=recipe.data.bucket,
     )
     found = blake2b(digest_size=8)
     for _ in range(state.step):

@@ -15,26 +15,42 @@ import numpy as np
 from transpect.base.codec import to_data
 from transpect.base.errors import ConfigError, DataError
 from transpect.data.batch import Batch
-from transpect.data.documents import Document, Documents
+from transpect.data.buckets import bucketed
+from transpect.data.documents import Documents
 from transpect.data.draws import draws
 from transpect.data.lanes import EachAlone, Lanes, Order, check_options
-from transpect.data.objectives.base import Encoded, Example, Objective
+from transpect.data.mixing import Mixed
+from transpect.data.objectives.base import Encoded, Example, Objective, Task
 from transpect.data.packing import Plan
+from transpect.data.passes import Endless, Passes, Pool, Stored, Whole
+from transpect.data.sources.mixture import MixtureDocuments
+from transpect.data.tokens.shards import TokenDocuments
 from transpect.text.tokenizer import Tokenizer
 
-BLOCK: Final = 1024
-"""How many documents of an endless row make an epoch."""
+Place = tuple[int, int]
+"""Where a loader stands: a pass, and the row of it that comes next."""
 
 BARREN: Final = 16
-"""How many epochs of an endless row may follow each other that give nothing to predict."""
+"""How many passes may follow each other that give nothing to predict."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """One epoch: its documents and its rows."""
+    """Documents and their rows."""
 
     encoded: Encoded
     plan: Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """The rows of a batch.
+
+    Attributes:
+        rows: of each its pass, its number there, and the pass's number.
+    """
+
+    rows: tuple[tuple[_Pass, int, int], ...]
 
 
 @final
@@ -42,9 +58,8 @@ class Batches:
     """An endless iterator of full batches.
 
     The rows of epoch 0, 1, 2, … follow each other, each epoch in an order of its own, and every ``batch_size`` of them
-    are a batch; so a batch may reach from one epoch into the next, and each token is predicted once an epoch. Documents
-    with an end are encoded once, here. Of documents without end, an epoch is the next `BLOCK` of them, encoded when its
-    turn comes; a block of which the objective can use nothing is passed over.
+    are a batch; so a batch may reach from one epoch into the next, and each token is predicted once an epoch. An epoch
+    is one pass or several (see `transpect.data.passes`); a pass of which the objective can use nothing is passed over.
 
     Where the objective remembers, rows go on from batch to batch instead (see `transpect.data.lanes`), and a batch
     reaches into no other epoch.
@@ -57,6 +72,7 @@ class Batches:
         seq_len: the longest row.
         seed: of orders and of masks.
         slots: micro-batches of an update, which the order of rows that go on depends on.
+        bucket: rows of about one length follow each other in runs of so many (see `in_buckets`).
 
     Raises:
         ConfigError: sizes below 1, or a tokenizer that lacks what the objective needs.
@@ -73,34 +89,61 @@ class Batches:
         seq_len: int,
         seed: int = 0,
         slots: int = 1,
+        bucket: int = 1,
     ) -> None:
-        for name, size in (("batch_size", batch_size), ("seq_len", seq_len), ("slots", slots)):
+        sizes = (("batch_size", batch_size), ("seq_len", seq_len), ("slots", slots), ("bucket", bucket))
+        for name, size in sizes:
             if size < 1:
                 raise ConfigError(f"{name} must be at least 1", value=size)
-        self._documents, self._batch_size, self._seed = documents, batch_size, seed
+        self._batch_size, self._seed = batch_size, seed
         self._task = objective.build(tokenizer, seq_len)
+        self._bucket = bucket
+        if bucket > 1 and (self._task.width is not None or objective.remembers is not None):
+            raise ConfigError(
+                "buckets are for rows that are padded, and these are filled or go on from batch to batch",
+                value=f"bucket: {bucket}",
+                remedy="Leave data.bucket out, or set data.objective.pack: false.",
+            )
         self._order: Order = EachAlone()
         if objective.remembers is not None:
             numbered = not objective.separates
             self._order = Lanes(objective.remembers, batch_size, slots, seq_len, numbered)
-        self._whole = None if documents.size is None else self._task.encode(documents, documents.segmenter)
-        if self._whole is not None and not self.n_rows:
+        self._passes = passes(documents, self._task, tokenizer, seed)
+        if isinstance(self._passes, Whole) and not self.n_rows:
             raise DataError("the objective must find something to predict in the documents", value=documents.size)
         self._options = {"objective": to_data(objective), "seq_len": seq_len, "seed": seed}
-        self._epoch, self._row = 0, 0
+        self._options |= {"bucket": bucket} if bucket > 1 else {}
+        self.place: Place = (0, 0)
         self._current: tuple[int, _Pass] | None = None
 
     # position
 
     @property
     def epoch(self) -> int:
-        """How many passes are complete."""
-        return self._epoch
+        """How many times everything was read; of documents without end, how many passes are complete."""
+        return self.epoch_at(self.place)
+
+    @property
+    def told(self) -> str:
+        """What a person should know of what was read; empty for nothing."""
+        return self.told_at(self.place)
 
     def state(self) -> dict[str, Any]:
-        """Where it is, as JSON data: the next batch will begin with this row of this epoch."""
-        place = {"epoch": self._epoch, "row": self._row, "data": self._fingerprint}
-        return {**place, "order": self._order.options} if self._order.options else place
+        """Where it is, as JSON data: the next batch will begin with this row of this pass."""
+        return self.state_at(self.place)
+
+    def epoch_at(self, place: Place) -> int:
+        """`epoch` of another place."""
+        return self._passes.epoch(place[0])
+
+    def told_at(self, place: Place) -> str:
+        """`told` of another place."""
+        return self._passes.told(place[0])
+
+    def state_at(self, place: Place) -> dict[str, Any]:
+        """`state` of another place."""
+        data = {"epoch": place[0], "row": place[1], "data": self._fingerprint}
+        return {**data, "order": self._order.options} if self._order.options else data
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken: the batches that follow are the same bit for bit.
@@ -118,7 +161,7 @@ class Batches:
                 remedy="Restore them, or start a new run in another directory.",
             )
         check_options(state.get("order", {}), self._order.options)
-        self._epoch, self._row = int(state["epoch"]), int(state["row"])
+        self.place = int(state["epoch"]), int(state["row"])
 
     # batches
 
@@ -126,10 +169,17 @@ class Batches:
         return self
 
     def __next__(self) -> Batch:
-        self._next_pass()
-        row = self._row
-        batch = self._task.collate([self._next_example() for _ in range(self._batch_size)])
-        return self._order.placed(batch, row, training=True)
+        return self.made(self.take())
+
+    def take(self) -> Taken:
+        """The rows of the next batch, not yet made: it moves on."""
+        rows = [self._next_row() for _ in range(self._batch_size)]
+        return Taken(tuple(rows))
+
+    def made(self, taken: Taken) -> Batch:
+        """The batch of some rows; a function of them alone, so that threads may share the work."""
+        examples = [self._example(run, row, number) for run, row, number in taken.rows]
+        return self._order.placed(self._task.collate(examples), taken.rows[0][1], training=True)
 
     def once(self) -> Iterator[Batch]:
         """One pass in the order of the documents, the last batch as small as it comes; for evaluation.
@@ -139,19 +189,19 @@ class Batches:
         Raises:
             ConfigError: documents without end.
         """
-        run = self._ordered
-        rows = (self._example(run, row, "once") for row in range(len(run.plan)))
-        first = 0
-        while batch := list(islice(rows, self._batch_size)):
-            yield self._order.placed(self._task.collate(batch), first, training=False)
-            first += len(batch)
+        for run in self._ordered():
+            rows = (self._example(run, row, "once") for row in range(len(run.plan)))
+            first = 0
+            while batch := list(islice(rows, self._batch_size)):
+                yield self._order.placed(self._task.collate(batch), first, training=False)
+                first += len(batch)
 
     # measures
 
     @property
     def n_documents(self) -> int | None:
         """How many documents there are; None is without end."""
-        return self._documents.size
+        return self._passes.size
 
     @property
     def n_rows(self) -> int:
@@ -160,7 +210,7 @@ class Batches:
         Raises:
             ConfigError: documents without end.
         """
-        return len(self._ordered.plan)
+        return sum(len(run.plan) for run in self._ordered())
 
     @property
     def n_tokens(self) -> int:
@@ -169,7 +219,7 @@ class Batches:
         Raises:
             ConfigError: documents without end.
         """
-        return int(self._ordered.plan.pieces[:, 2].sum())
+        return sum(int(run.plan.pieces[:, 2].sum()) for run in self._ordered())
 
     @property
     def n_characters(self) -> int:
@@ -178,60 +228,70 @@ class Batches:
         Raises:
             ConfigError: documents without end.
         """
-        return self._ordered.encoded.characters
+        return sum(run.encoded.characters for run in self._ordered())
+
+    def _ordered(self) -> Iterator[_Pass]:
+        """Everything once in the order of the documents; what is held whole is planned once."""
+        if isinstance(self._passes, Whole):
+            return iter((self._first,))
+        return (self._planned(encoded, None) for encoded in self._passes.in_order())
 
     @cached_property
-    def _ordered(self) -> _Pass:
-        """One pass in the order of the documents."""
-        if self._whole is None:
-            raise ConfigError(
-                "documents without end have no whole pass", remedy="Say how many: stories: 500 in the source."
-            )
-        return self._planned(self._whole, None)
+    def _first(self) -> _Pass:
+        return self._planned(next(self._passes.in_order()), None)
 
-    def _next_example(self) -> Example:
-        run = self._next_pass()
-        example = self._example(run, self._row, self._epoch)
-        self._row += 1
-        if self._row == len(run.plan):
-            self._epoch, self._row = self._epoch + 1, 0
-        return example
+    def _next_row(self) -> tuple[_Pass, int, int]:
+        number, run = self._next_pass()
+        row = self.place[1]
+        self.place = (number, row + 1) if row + 1 < len(run.plan) else (number + 1, 0)
+        return run, row, number
 
-    def _next_pass(self) -> _Pass:
-        """The pass of this epoch; where it has no rows, that of the first one after it that has."""
-        for _ in range(BARREN):
-            run = self._pass(self._epoch)
+    def _next_pass(self) -> tuple[int, _Pass]:
+        """This pass; where it has no rows, the first one after it that has."""
+        first, _ = self.place
+        for number in range(first, first + BARREN):
+            run = self._pass(number)
             if len(run.plan):
-                return run
-            self._epoch += 1
+                self.place = (number, self.place[1] if number == first else 0)
+                return number, run
         raise DataError(
-            "documents without end must give something to predict",
-            value=f"nothing in the {BARREN * BLOCK} documents before number {self._epoch * BLOCK}",
+            "documents must give something to predict",
+            value=f"nothing in the passes {first} to {first + BARREN - 1}",
             remedy="They are empty, or dropped as too long: look at the source, or raise data.seq_len.",
         )
 
-    def _example(self, run: _Pass, row: int, epoch: int | str) -> Example:
-        return self._task.example(run.encoded, run.plan[row], (self._seed, epoch, row))
+    def _example(self, run: _Pass, row: int, number: int | str) -> Example:
+        return self._task.example(run.encoded, run.plan[row], (self._seed, number, row))
 
-    def _pass(self, epoch: int) -> _Pass:
-        if self._current is None or self._current[0] != epoch:
-            block = range(epoch * BLOCK, (epoch + 1) * BLOCK)
-            encoded = self._encoded(block) if self._whole is None else self._whole
-            self._current = (epoch, self._planned(encoded, draws("order", self._seed, epoch)))
+    def _pass(self, number: int) -> _Pass:
+        if self._current is None or self._current[0] != number:
+            generator = draws("order", self._seed, number)
+            self._current = (number, self._planned(self._passes.encoded(number), generator))
         return self._current[1]
 
     def _planned(self, encoded: Encoded, generator: np.random.Generator | None) -> _Pass:
-        return _Pass(encoded, self._order.arranged(self._task.plan(encoded, generator)))
-
-    def _encoded(self, numbers: range) -> Encoded:
-        documents: Iterator[Document] = (self._documents[number] for number in numbers)
-        return self._task.encode(documents, self._documents.segmenter)
+        plan = self._task.plan(encoded, generator)
+        if generator is not None and self._bucket > 1:
+            plan = bucketed(plan, self._bucket, generator)
+        return _Pass(encoded, self._order.arranged(plan))
 
     @cached_property
     def _fingerprint(self) -> str:
         """A digest of the options and of all tokens (of an endless row: of its first ones)."""
-        encoded = self._encoded(range(16)) if self._whole is None else self._whole
         digest = blake2b(json.dumps(self._options).encode(), digest_size=16)
-        for stream in encoded.streams:
-            digest.update(stream.starts.tobytes() + stream.flat.tobytes())
+        self._passes.update(digest)
         return digest.hexdigest()
+
+
+def passes(documents: Documents, task: Task, tokenizer: Tokenizer, seed: int) -> Passes:
+    """The passes in which documents are read."""
+    if isinstance(documents, MixtureDocuments):
+        return Mixed(documents.mixture, [pool(part, task, tokenizer, seed) for part in documents.parts], seed)
+    return pool(documents, task, tokenizer, seed)
+
+
+def pool(documents: Documents, task: Task, tokenizer: Tokenizer, seed: int) -> Pool:
+    """Documents that are no mixture."""
+    if isinstance(documents, TokenDocuments):
+        return Stored(documents, task, tokenizer, seed)
+    return Endless(documents, task) if documents.size is None else Whole(documents, task)

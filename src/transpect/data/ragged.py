@@ -42,6 +42,31 @@ class Ragged:
         """[rows] int64."""
         return np.diff(self.starts)
 
+    def taken(self, numbers: Ints) -> Ragged:
+        """The rows of these numbers, in their order; a copy, also of a file that is mapped into memory."""
+        lengths = self.starts[numbers + 1] - self.starts[numbers]
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        flat = np.empty(starts[-1], self.flat.dtype)
+        for at, number, length in zip(starts.tolist(), numbers.tolist(), lengths.tolist(), strict=False):
+            begin = int(self.starts[number])
+            flat[at : at + length] = self.flat[begin : begin + length]
+        return Ragged(flat, starts)
+
+    def framed(self, before: Sequence[int], after: Sequence[int]) -> Ragged:
+        """Every row with the same numbers before and after it."""
+        more = len(before) + len(after)
+        starts = self.starts + more * np.arange(len(self.starts))
+        flat = np.empty(int(starts[-1]), np.int32)
+        inside = np.ones(len(flat), bool)
+        for i, number in enumerate(before):
+            flat[starts[:-1] + i] = number
+            inside[starts[:-1] + i] = False
+        for i, number in enumerate(after):
+            flat[starts[1:] - len(after) + i] = number
+            inside[starts[1:] - len(after) + i] = False
+        flat[inside] = self.flat
+        return Ragged(flat, starts)
+
     def part(self, row: int, start: int, length: int) -> Ints:
         """``length`` numbers of a row from its place ``start`` on, as int64."""
         at = int(self.starts[row]) + start

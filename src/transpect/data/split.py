@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -9,7 +10,20 @@ from transpect.base.errors import ConfigError, DataError
 from transpect.data.documents import Document, Documents, Listed
 
 
-def split(documents: Documents, fraction: float, seed: int = 0) -> tuple[Listed, Listed]:
+class Divisible(ABC):
+    """Documents that part themselves, by the same rule as `split`."""
+
+    @abstractmethod
+    def divided(self, fraction: float, seed: int) -> tuple[Documents, Documents]:
+        """(train, valid).
+
+        Raises:
+            ConfigError: they can't be parted.
+            DataError: there is too little to part.
+        """
+
+
+def split(documents: Documents, fraction: float, seed: int = 0) -> tuple[Documents, Documents]:
     """Part documents into (train, valid), each in the order of the source.
 
     The distinct documents are ranked by blake2b(seed, text, target); the lowest round(fraction · count) of them, at
@@ -23,6 +37,8 @@ def split(documents: Documents, fraction: float, seed: int = 0) -> tuple[Listed,
     """
     if not 0 < fraction < 1:
         raise ConfigError("the share of valid documents must be between 0 and 1", value=fraction, remedy="Take 0.05.")
+    if isinstance(documents, Divisible):
+        return documents.divided(fraction, seed)
     if documents.size is None:
         raise ConfigError(
             "documents without end have no last fraction to hold out",

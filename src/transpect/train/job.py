@@ -13,6 +13,7 @@ from transpect.core.model import Transformer
 from transpect.data.documents import Documents
 from transpect.data.loader import Batches
 from transpect.data.objectives import Objective
+from transpect.data.prefetch import Prefetched
 from transpect.data.skipping import NOTHING_SKIPPED, Skipped
 from transpect.data.split import split
 from transpect.interop import load_generation
@@ -56,7 +57,7 @@ class Job:
     config: ModelConfig
     model: Transformer
     tokenizer: Tokenizer
-    batches: Batches
+    batches: Batches | Prefetched
     valid: Batches | None
     generation: Data
     criterion: Criterion
@@ -69,6 +70,11 @@ class Job:
     def objective(self) -> Objective:
         """What is predicted."""
         return self.recipe.objective
+
+    def close(self) -> None:
+        """Send home whoever makes batches ahead of their turn."""
+        if isinstance(self.batches, Prefetched):
+            self.batches.close()
 
 
 def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALONE) -> Job:
@@ -106,17 +112,27 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     world.spread(model)
     assert spec.eval_batch_size is not None
 
-    def loader(documents: Documents, batch_size: int, slots: int = 1) -> Batches:
+    def loader(documents: Documents, batch_size: int, slots: int = 1, bucket: int = 1) -> Batches:
         return Batches(
-            documents, objective, tokenizer, batch_size=batch_size, seq_len=full.seq_len, seed=spec.seed, slots=slots
+            documents,
+            objective,
+            tokenizer,
+            batch_size=batch_size,
+            seq_len=full.seq_len,
+            seed=spec.seed,
+            slots=slots,
+            bucket=bucket,
         )
+
+    batches = loader(train, spec.batch_size, spec.accumulate, full.data.bucket)
+    workers = int(device.type != "cpu") if full.data.workers is None else full.data.workers
 
     return Job(
         recipe=full,
         config=config,
         model=model,
         tokenizer=tokenizer,
-        batches=loader(train, spec.batch_size, spec.accumulate),
+        batches=Prefetched(batches, workers) if workers else batches,
         valid=None if valid is None else loader(valid, spec.eval_batch_size),
         generation=_generation(full, tokenizer) if state is None else state.data["generation"],
         criterion=criterion,

@@ -149,10 +149,12 @@ def train(
                 logger.note(remark)
             with Interruption(listen=handle_signals) as interruption:
                 reason = session.go(lambda step: interruption.requested is not None or should_stop(step))
-            if job.skipped.count:
-                logger.note(str(job.skipped))
+            for remark in (job.batches.told, str(job.skipped) if job.skipped.count else ""):
+                if remark:
+                    logger.note(remark)
             logger.note(_farewell(session, reason, run, spec.max_steps, interruption.requested, command))
         finally:
+            job.close()
             logger.close()
     return TrainResult(
         out=run,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from transpect.adapters import Adapter
+from transpect.base.checks import at_least
 from transpect.base.codec import Data, dump_yaml, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig, override
@@ -136,6 +137,10 @@ class DataSpec:
         valid_seed: by which a share is held out; None is the seed of the training.
         objective: what is predicted; None is what the kind of model is usually trained for.
         seq_len: the longest row, in tokens; None is the model's context.
+        bucket: of an objective that pads: in training, rows of about one length follow each other in runs of so many,
+            which come in random order; a few times the batch size. 1 is rows in any order.
+        workers: threads that make batches ahead of their turn; the batches are the same bit for bit. 0 makes each when
+            it is needed; None is 1 on an accelerator and 0 on a CPU.
     """
 
     train: Source
@@ -143,8 +148,12 @@ class DataSpec:
     valid_seed: int | None = None
     objective: Objective | None = None
     seq_len: int | None = None
+    bucket: int = 1
+    workers: int | None = None
 
     def __post_init__(self) -> None:
+        at_least("data.bucket", self.bucket, 1)
+        at_least("data.workers", self.workers, 0)
         if self.valid_seed is not None and not isinstance(self.valid, float):
             raise ConfigError(
                 "valid_seed chooses which share of the training documents is held out, so valid must be a share",

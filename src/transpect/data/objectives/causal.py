@@ -15,10 +15,12 @@ from typing import ClassVar, final
 import numpy as np
 
 from transpect.base.errors import ConfigError
+from transpect.data.best_fit import Fit, check_fit, filled
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
-from transpect.data.packing import Piece, Plan, alone, cut, joined, packed
+from transpect.data.objectives.tokens import TakesTokens
+from transpect.data.packing import Piece, Plan, alone, cut, joined
 from transpect.data.ragged import Ragged
 from transpect.text.tokenizer import Tokenizer
 
@@ -34,12 +36,14 @@ class Causal(Objective, kind="causal"):
             from 0; a later piece sees nothing of an earlier one, and its first token is read but predicted in the
             piece before.
         separate: packed documents do not see each other: each has its own segment and positions from 0 (`adapt` puts
-            `SameSegment` on the model). Rows are filled by first fit (see `packed`). False is one stream of all
+            `SameSegment` on the model). False is one stream of all
             documents cut into rows, where a token sees the documents before its own in the row, as GPT-2 was trained.
+        fit: how rows of separate documents are filled, by ``first`` or ``best`` fit (see `filled`).
     """
 
     pack: bool = True
     separate: bool = True
+    fit: Fit = "first"
 
     needs: ClassVar[Needs] = Needs(model="decoder", roles=(("eos",),), looks_back=True)
 
@@ -50,6 +54,7 @@ class Causal(Objective, kind="causal"):
                 value="pack: false, separate: false",
                 remedy="Leave `separate` out, or set pack: true.",
             )
+        check_fit(self.fit, self.pack and self.separate)
 
     @property
     def separates(self) -> bool:
@@ -78,7 +83,7 @@ def start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
 
 
 @final
-class CausalTask(Task):
+class CausalTask(Task, TakesTokens):
     """Rows of pieces; a document is held as ``start t_1 … t_n eos``, of which n + 1 places are read."""
 
     def __init__(self, objective: Causal, tokenizer: Tokenizer, seq_len: int) -> None:
@@ -91,6 +96,9 @@ class CausalTask(Task):
         rows = self._tokenizer.encode_batch(texts, parse_special=False)
         return Encoded((Ragged.of([[self._start, *row, self._end] for row in rows]),), sum(map(len, texts)))
 
+    def encode_tokens(self, rows: Ragged, characters: int) -> Encoded:
+        return Encoded((rows.framed([self._start], [self._end]),), characters)
+
     def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
         places = encoded.streams[0].lengths - 1
         if self._objective.pack and not self._objective.separate:
@@ -100,7 +108,9 @@ class CausalTask(Task):
         pieces = cut(places, self._seq_len)
         if generator is not None:
             pieces = pieces[shuffled(len(pieces), generator)]
-        return packed(pieces, self._seq_len) if self._objective.pack else alone(pieces)
+        if not self._objective.pack:
+            return alone(pieces)
+        return filled(pieces, self._seq_len, 0, self._objective.fit, generator)
 
     def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
         stream = encoded.streams[0]

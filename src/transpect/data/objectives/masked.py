@@ -15,11 +15,13 @@ import numpy as np
 
 from transpect.base.errors import ConfigError
 from transpect.data.batch import IGNORE
+from transpect.data.best_fit import Fit, check_fit, filled
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
 from transpect.data.objectives.marks import WordMarks
-from transpect.data.packing import Piece, Plan, alone, cut, packed
+from transpect.data.objectives.tokens import TakesTokens
+from transpect.data.packing import Piece, Plan, alone, cut
 from transpect.data.ragged import Ints, Ragged
 from transpect.data.segmenters import SegmenterName
 from transpect.data.spans import lengths_of, rounded, scattered, shares
@@ -53,6 +55,7 @@ class Masked(Objective, kind="masked"):
         together: all tokens of a word, or of an n-gram, become mask, random tokens or stay (SpanBERT); False is each
             by its own lot.
         pack: several documents share a row of exactly ``seq_len`` and do not see each other.
+        fit: how packed rows are filled, by ``first`` or ``best`` fit (see `filled`).
     """
 
     rate: float = 0.15
@@ -63,6 +66,7 @@ class Masked(Objective, kind="masked"):
     ngrams: tuple[float, ...] = (1.0,)
     together: bool = False
     pack: bool = False
+    fit: Fit = "first"
 
     needs: ClassVar[Needs] = Needs(model="encoder", roles=(("mask",),), looks_back=False, spells=False)
 
@@ -77,6 +81,7 @@ class Masked(Objective, kind="masked"):
                 value=self.ngrams,
                 remedy="Take [0.4, 0.3, 0.2, 0.1].",
             )
+        check_fit(self.fit, self.pack)
         if self.segmenter is not None and not self.whole_word:
             raise ConfigError(
                 "a segmenter finds words, and whole_word: false chooses tokens",
@@ -97,7 +102,7 @@ class Masked(Objective, kind="masked"):
 
 
 @final
-class MaskedTask(Task):
+class MaskedTask(Task, TakesTokens):
     """Rows of pieces; a document is held as its tokens, and for each whether it starts a word (1), goes on with one (0)
     or is never masked (−1)."""
 
@@ -125,6 +130,16 @@ class MaskedTask(Task):
         characters = sum(len(document.text) for document in documents)
         return Encoded((Ragged.of(ids), Ragged.of(kinds, np.int8)), characters)
 
+    def encode_tokens(self, rows: Ragged, characters: int) -> Encoded:
+        if self._objective.whole_word:
+            raise ConfigError(
+                "whole words are found in the text, which token files do not hold",
+                value="whole_word: true",
+                remedy="Set data.objective.whole_word: false, or read the text itself.",
+            )
+        kinds = np.where(np.isin(rows.flat, list(self._tokenizer.special_ids)), -1, 1).astype(np.int8)
+        return Encoded((rows, Ragged(kinds, rows.starts)), characters)
+
     def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
         frame = len(self._before) + len(self._after)
         ids, kinds = encoded.streams
@@ -134,7 +149,9 @@ class MaskedTask(Task):
         pieces = pieces[free[begin + pieces[:, 2]] > free[begin]]  # in the others there is nothing to hide
         if generator is not None:
             pieces = pieces[shuffled(len(pieces), generator)]
-        return packed(pieces, self._seq_len, frame) if self._objective.pack else alone(pieces)
+        if not self._objective.pack:
+            return alone(pieces)
+        return filled(pieces, self._seq_len, frame, self._objective.fit, generator)
 
     def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
         rng = draws("mask", *key)

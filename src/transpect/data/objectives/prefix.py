@@ -15,11 +15,13 @@ import numpy as np
 
 from transpect.base.errors import DataError
 from transpect.data.batch import IGNORE
+from transpect.data.best_fit import Fit, check_fit, filled
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task
 from transpect.data.objectives.causal import Causal, start_and_end
-from transpect.data.packing import Piece, Plan, alone, cut, packed
+from transpect.data.objectives.tokens import TakesTokens
+from transpect.data.packing import Piece, Plan, alone, cut
 from transpect.data.ragged import Ragged
 from transpect.text.tokenizer import Tokenizer
 
@@ -37,12 +39,17 @@ class Prefix(Objective, kind="prefix"):
         between: what parts source and target of a pair.
         pack: several documents share a row of exactly ``seq_len`` and do not see each other. A text longer than
             ``seq_len`` is cut into pieces, each with a prefix of its own; such a pair is an error.
+        fit: how packed rows are filled, by ``first`` or ``best`` fit (see `filled`).
     """
 
     between: str = "\n"
     pack: bool = True
+    fit: Fit = "first"
 
     needs: ClassVar[Needs] = Needs("decoder", Causal.needs.roles, looks_back=True, sees_prefix=True, spells=False)
+
+    def __post_init__(self) -> None:
+        check_fit(self.fit, self.pack)
 
     @property
     def separates(self) -> bool:
@@ -57,7 +64,7 @@ class Prefix(Objective, kind="prefix"):
 
 
 @final
-class PrefixTask(Task):
+class PrefixTask(Task, TakesTokens):
     """Rows of pieces; a document is held as ``start t_1 … t_n eos``, and for each token whether it belongs to a prefix
     that is given (1) or may (0)."""
 
@@ -91,11 +98,17 @@ class PrefixTask(Task):
         characters = sum(len(document.target or document.text) for document in documents)
         return Encoded((Ragged.of(rows), Ragged.of(given, np.int8)), characters)
 
+    def encode_tokens(self, rows: Ragged, characters: int) -> Encoded:
+        framed = rows.framed([self._start], [self._end])
+        return Encoded((framed, Ragged(np.zeros(len(framed.flat), np.int8), framed.starts)), characters)
+
     def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
         pieces = cut(encoded.streams[0].lengths - 1, self._seq_len)
         if generator is not None:
             pieces = pieces[shuffled(len(pieces), generator)]
-        return packed(pieces, self._seq_len) if self._objective.pack else alone(pieces)
+        if not self._objective.pack:
+            return alone(pieces)
+        return filled(pieces, self._seq_len, 0, self._objective.fit, generator)
 
     def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
         rng = draws("prefix", *key)

@@ -18,8 +18,9 @@ from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Remembers, Task
 from transpect.data.objectives.causal import Causal, CausalTask
+from transpect.data.objectives.tokens import TakesTokens
 from transpect.data.packing import Piece, Plan, alone
-from transpect.data.ragged import Ints
+from transpect.data.ragged import Ints, Ragged
 from transpect.text.tokenizer import Tokenizer
 
 
@@ -69,7 +70,7 @@ class Recurrent(Objective, kind="recurrent"):
 
 
 @final
-class RecurrentTask(Task):
+class RecurrentTask(Task, TakesTokens):
     """Rows of pieces, as in `CausalTask`; a plan is one stream, which the loader cuts into lanes."""
 
     def __init__(self, objective: Recurrent, tokenizer: Tokenizer, seq_len: int) -> None:
@@ -79,6 +80,9 @@ class RecurrentTask(Task):
 
     def encode_batch(self, documents: Sequence[Document], segmenter: Segmenter | None) -> Encoded:
         return self._causal.encode_batch(documents, segmenter)
+
+    def encode_tokens(self, rows: Ragged, characters: int) -> Encoded:
+        return self._causal.encode_tokens(rows, characters)
 
     def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
         places = encoded.streams[0].lengths - 1

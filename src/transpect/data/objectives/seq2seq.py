@@ -15,6 +15,7 @@ import numpy as np
 
 from transpect.base.checks import at_least
 from transpect.base.errors import DataError
+from transpect.data.buckets import in_buckets
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
@@ -119,15 +120,8 @@ class Seq2SeqTask(Task):
         )
 
     def _in_buckets(self, pairs: Ints, encoded: Encoded, generator: np.random.Generator) -> Ints:
-        """Pairs of about one length side by side. The shortest run comes last, so that the others keep their size."""
-        size = self._objective.bucket
-        if size == 1:
-            return pairs
         sources, targets = (stream.lengths[pairs] for stream in encoded.streams)
-        ordered = pairs[np.argsort(sources + targets, kind="stable")]
-        whole = len(ordered) // size
-        runs = ordered[: whole * size].reshape(whole, size)[shuffled(whole, generator)]
-        return np.concatenate([runs.ravel(), ordered[whole * size :]])
+        return in_buckets(pairs, sources + targets, self._objective.bucket, generator)
 
     def _text(self, document: Document, target: list[int]) -> str:
         """The part of a target that is predicted."""

@@ -24,6 +24,7 @@ from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
 from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task
 from transpect.data.objectives.seq2seq import Seq2Seq, decoder_start_and_end, source_frame
+from transpect.data.objectives.tokens import TakesTokens
 from transpect.data.packing import Piece, Plan, alone, cut, joined
 from transpect.data.ragged import Ints, Ragged
 from transpect.data.spans import composition
@@ -122,7 +123,7 @@ def sentinels(tokenizer: Tokenizer) -> Ints:
 
 
 @final
-class SpanTask(Task):
+class SpanTask(Task, TakesTokens):
     """Rows of pieces; a document is held as its tokens."""
 
     def __init__(self, objective: Span, tokenizer: Tokenizer, seq_len: int, sentinels: Ints) -> None:
@@ -136,6 +137,9 @@ class SpanTask(Task):
         texts = [document.text for document in documents]
         rows = self._tokenizer.encode_batch(texts, parse_special=False)
         return Encoded((Ragged.of(rows),), sum(map(len, texts)))
+
+    def encode_tokens(self, rows: Ragged, characters: int) -> Encoded:
+        return Encoded((rows,), characters)
 
     def plan(self, encoded: Encoded, generator: np.random.Generator | None) -> Plan:
         return plan_rows(encoded.streams[0].lengths, self._body, generator, join=self._objective.join)

@@ -7,27 +7,36 @@ is a `DataError` with file, line and remedy; nothing is skipped but blank lines,
 from transpect.data.documents import Document, Documents, Listed, Segmenter
 from transpect.data.sources.base import Source
 from transpect.data.sources.csv_table import Csv
+from transpect.data.sources.deduplicated import Deduplicated
 from transpect.data.sources.hub_datasets import HubDataset
+from transpect.data.sources.joined import Joined
 from transpect.data.sources.jsonl import Jsonl
+from transpect.data.sources.mixture import Mixture, Part
 from transpect.data.sources.parquet import Parquet
 from transpect.data.sources.path import source_from_path
 from transpect.data.sources.stories import Stories
 from transpect.data.sources.text import Text
+from transpect.data.sources.tokens import Tokens
 from transpect.data.sources.tolerant import with_bad_lines
 from transpect.data.sources.tsv import Tsv
 
 __all__ = [
     "Csv",
+    "Deduplicated",
     "Document",
     "Documents",
     "HubDataset",
+    "Joined",
     "Jsonl",
     "Listed",
+    "Mixture",
     "Parquet",
+    "Part",
     "Segmenter",
     "Source",
     "Stories",
     "Text",
+    "Tokens",
     "Tsv",
     "source_from_path",
     "with_bad_lines",

@@ -15,7 +15,9 @@ from transpect.data.sources.hub_datasets import HUB, HubDataset, is_saved_datase
 from transpect.data.sources.jsonl import Jsonl
 from transpect.data.sources.parquet import Parquet
 from transpect.data.sources.text import Text
+from transpect.data.sources.tokens import Tokens
 from transpect.data.sources.tsv import Tsv
+from transpect.data.tokens.layout import MANIFEST
 
 _KINDS: Final[dict[str, type[FileSource]]] = {
     ending: kind for kind in (Text, Jsonl, Tsv, Csv, Parquet) for ending in kind.endings
@@ -26,7 +28,7 @@ def source_from_path(path: str, like: Source | None = None) -> Source:
     """The source for a path, its kind told by the endings of the files, or by what a directory holds.
 
     Args:
-        path: a file, a folder or a glob; a directory of the package ``datasets``; ``hf:OWNER/NAME``.
+        path: a file, a folder or a glob; a directory of token files, or of the package ``datasets``; ``hf:OWNER/NAME``.
         like: a source whose options are kept where it is of the same kind (the one of a recipe).
 
     Raises:
@@ -38,6 +40,8 @@ def source_from_path(path: str, like: Source | None = None) -> Source:
 
 
 def _kind(path: str) -> type[Any]:
+    if (Path(path) / MANIFEST).is_file():
+        return Tokens
     if path.startswith(HUB) or is_saved_dataset(Path(path)):
         return HubDataset
     files = find(path, tuple(_KINDS))
