@@ -16,8 +16,8 @@ ROWS: dict[str, Row] = {
         "zh": "由什么计算提示之后的各步：torch、program（CPU 解码程序），或 auto：模型不小且有相应程序时用程序。",
     },
     "cli.adapter": {
-        "en": "a LoRA or DoRA adapter for the model: a directory of PEFT, or a run that trained one; it is merged",
-        "zh": "模型的 LoRA 或 DoRA 适配器：PEFT 目录，或训练出它的运行目录；会合并进权重",
+        "en": "A LoRA or DoRA adapter for the model: a directory of PEFT, or a run that trained one.",
+        "zh": "模型的 LoRA 或 DoRA 适配器：PEFT 目录，或训练出它的运行目录。",
     },
     "cli.quant": {
         "en": "Put the weights into few bits while loading: int8, int8-group, int4, int4-zero, q8_0, q4_0, …; keep "
