@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transpect.data.documents import Documents
     from transpect.lm import LanguageModel
     from transpect.train import Recipe
+    from transpect.train.criteria import Criterion
 
 app = application()
 
@@ -69,6 +70,7 @@ def evaluate(
         seq_len=None if recipe is None else recipe.seq_len,
         batch_size=batch_size,
         memory=memory,
+        criterion=_criterion(recipe, lm),
     )
     if not math.isfinite(measured.loss):
         raise CheckpointError(
@@ -100,6 +102,16 @@ def _written(
 
     pairs = [(document.text, document.target) for document in documents]
     return measure(lm, pairs, asked, tokenize=tokenize, batch_size=batch_size or 32)
+
+
+def _criterion(recipe: Recipe | None, lm: LanguageModel) -> Criterion:
+    """What the run made small; the cross-entropy of tokens for a model from elsewhere."""
+    from transpect.train.criteria import CROSS_ENTROPY, Setting, usual_loss
+
+    if recipe is None:
+        return CROSS_ENTROPY
+    loss = recipe.train.loss or usual_loss(recipe.objective)
+    return loss.build(Setting(recipe, lm.model, lm.tokenizer))
 
 
 def _recipe(model: Path) -> Recipe | None:

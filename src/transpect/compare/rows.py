@@ -13,8 +13,9 @@ import numpy as np
 
 from transpect.base.errors import ConfigError, DataError
 from transpect.data.batch import Batch
+from transpect.data.collating import Example
 from transpect.data.documents import Documents
-from transpect.data.objectives.base import Encoded, Example, Task
+from transpect.data.objectives.base import Encoded, Task
 from transpect.data.packing import Plan
 from transpect.text.tokenizer import Tokenizer
 from transpect.train.job import documents

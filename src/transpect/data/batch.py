@@ -40,11 +40,13 @@ class Batch:
         ids: [B, T] int64, what the last tower reads.
         tags: of ``ids``; padding has position −1, a packed document its own segment and positions from 0.
         labels: [B, T] int64, aligned with logits: ``logits[b, t]`` should predict ``labels[b, t]``; IGNORE is not
-            predicted. Labels are set by place, never by the value of an id, so an EOS that also pads is kept.
+            predicted. Labels are set by place, never by the value of an id, so an EOS that also pads is kept. Where a
+            row as a whole has a label, [B]; see `transpect.data.collating`.
         token_types: [B, T] int64 segment ids for models that have such embeddings.
         source_ids: [B, S] int64, what the encoder of an encoder–decoder reads.
         source_tags: of ``source_ids``.
         stretch: for rows that go on from batch to batch; None where each row stands alone.
+        noise: [B] int64 seeds, for a criterion that draws something for each row, whatever rows are beside it.
     """
 
     ids: Tensor
@@ -54,6 +56,7 @@ class Batch:
     source_ids: Tensor | None = None
     source_tags: Tags | None = None
     stretch: Stretch | None = None
+    noise: Tensor | None = None
 
     @property
     def n_labels(self) -> int:
@@ -76,4 +79,5 @@ class Batch:
             token_types=None if self.token_types is None else self.token_types.to(device),
             source_ids=None if self.source_ids is None else self.source_ids.to(device),
             source_tags=None if self.source_tags is None else self.source_tags.to(device),
+            noise=None if self.noise is None else self.noise.to(device),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import final
 
@@ -21,6 +21,8 @@ class Document:
     Attributes:
         text: the text; of a pair, the source.
         target: of a pair, what the source should become.
+        record: of what is more than a text (a conversation, a preference), the JSON of it; then ``text`` is all that is
+            said there.
         file: where it was read, for messages. Not compared.
         line: its first line there, from 1. Not compared.
     """
@@ -29,6 +31,7 @@ class Document:
     target: str | None = None
     file: str | None = field(default=None, compare=False)
     line: int | None = field(default=None, compare=False)
+    record: str | None = None
 
 
 class Documents(ABC):
@@ -78,3 +81,22 @@ class Listed(Documents):
 
     def __getitem__(self, index: int) -> Document:
         return self.items[index]
+
+
+@final
+@dataclass(frozen=True)
+class TextsAlone(Documents):
+    """Documents without their targets, where those are names and no texts."""
+
+    documents: Documents
+
+    @property
+    def size(self) -> int | None:
+        return self.documents.size
+
+    @property
+    def segmenter(self) -> Segmenter | None:
+        return self.documents.segmenter
+
+    def __getitem__(self, index: int) -> Document:
+        return replace(self.documents[index], target=None)

@@ -16,11 +16,12 @@ from transpect.base.codec import to_data
 from transpect.base.errors import ConfigError, DataError
 from transpect.data.batch import Batch
 from transpect.data.buckets import bucketed
+from transpect.data.collating import Example
 from transpect.data.documents import Documents
 from transpect.data.draws import draws
 from transpect.data.lanes import EachAlone, Lanes, Order, check_options
 from transpect.data.mixing import Mixed
-from transpect.data.objectives.base import Encoded, Example, Objective, Task
+from transpect.data.objectives.base import Encoded, Objective, Task
 from transpect.data.packing import Plan
 from transpect.data.passes import Endless, Passes, Pool, Stored, Whole
 from transpect.data.sources.mixture import MixtureDocuments

@@ -14,6 +14,7 @@ from transpect.core.model import Transformer
 from transpect.interop import atomic_directory, write_model
 from transpect.interop.blank import blank
 from transpect.interop.checkpoint import write_config
+from transpect.interop.labels import Labels
 from transpect.interop.peft.writing import write_adapter
 from transpect.train.job import Job
 
@@ -31,8 +32,9 @@ def write_checkpoint(folder: Path, job: Job) -> None:
         return
     with atomic_directory(folder) as staging:
         model, adapter = as_asked(job, weights), job.recipe.train.adapter
+        labels = Labels(job.objective.classes).entries()
         if adapter is None:
-            write_model(model, staging, generation=job.generation)
+            write_model(model, staging, generation=job.generation, extra_config=labels)
         else:
             write_config(job.config, staging, generation=job.generation)
             write_adapter(model, staging, adapter, _base(job))

@@ -164,6 +164,7 @@ def evaluate_documents(
     batch_size: int | None = None,
     seq_len: int | None = None,
     memory: int | None = None,
+    criterion: Criterion = CROSS_ENTROPY,
 ) -> Evaluation:
     """Measure a finished model on documents.
 
@@ -175,12 +176,14 @@ def evaluate_documents(
         seq_len: the longest row; None is the model's context.
         memory: read a text in segments of ``seq_len``, with a memory of so many tokens before each (`Recurrent`); None
             is as the objective says.
+        criterion: what is measured.
 
     Raises:
         ConfigError: a model that does not fit the objective, the memory or the tokenizer, or documents without end.
         DataError: documents that the objective can't use.
     """
-    check_head(model)
+    if objective is None:
+        check_head(model)
     length = model.config.context_length if seq_len is None else seq_len
     chosen = _usual(model.config) if objective is None else objective
     chosen = chosen if memory is None else remembering(chosen, memory)
@@ -191,7 +194,7 @@ def evaluate_documents(
         raise
     rows = rows_at_once(chosen, 16) if batch_size is None else batch_size
     batches = Batches(documents, chosen, tokenizer, batch_size=rows, seq_len=length)
-    return evaluate_pass(adapted(model, chosen), batches, chosen)
+    return evaluate_pass(adapted(model, chosen), batches, chosen, criterion=criterion)
 
 
 def rows_at_once(objective: Objective, usual: int) -> int:

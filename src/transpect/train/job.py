@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from transpect.base.codec import Data
@@ -10,7 +10,7 @@ from transpect.base.devices import resolve_device
 from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig
 from transpect.core.model import Transformer
-from transpect.data.documents import Documents
+from transpect.data.documents import Documents, TextsAlone
 from transpect.data.loader import Batches
 from transpect.data.objectives import Objective
 from transpect.data.prefetch import Prefetched
@@ -94,8 +94,10 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     """
     device = local_device(resolve_device(recipe.train.device))
     train, valid = documents(recipe)
+    recipe = settled(recipe, train)
+    texts = train if recipe.objective.needs.reads_target else TextsAlone(train)
     if state is None:
-        tokenizer = made_once(lambda: make_tokenizer(recipe.tokenizer, train), world)
+        tokenizer = made_once(lambda: make_tokenizer(recipe.tokenizer, texts), world)
     else:
         tokenizer = load_tokenizer(state.tokenizer)
     full = recipe.resolve(tokenizer)
@@ -151,6 +153,18 @@ def _generation(recipe: Recipe, tokenizer: Tokenizer) -> Data:
 def _skipped(train: Documents, valid: Documents | None, *, held_out: bool) -> Skipped:
     """Where a share is held out, both are of one source."""
     return train.skipped if valid is None or held_out else train.skipped + valid.skipped
+
+
+def settled(recipe: Recipe, train: Documents) -> Recipe:
+    """A recipe with what its objective takes from the training documents, and with the head that the objective needs.
+
+    Raises:
+        ConfigError: a head that does not fit.
+        DataError: documents that lack what the objective needs.
+    """
+    objective, config = recipe.objective.settled(train), recipe.model.config
+    model = replace(recipe.model, config=replace(config, head=objective.head(config)))
+    return replace(recipe, model=model, data=replace(recipe.data, objective=objective))
 
 
 def make_tokenizer(spec: TokenizerSpec, documents: Documents) -> Tokenizer:

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, final
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError, DataError
 from transpect.cache import check_memory
 from transpect.core.config import ModelConfig
-from transpect.core.heads import CausalLM, MaskedLM
-from transpect.core.tags import Tags
+from transpect.core.heads import CausalLM, Head, MaskedLM
 from transpect.core.visibility import All, SameSegment, Visibility
-from transpect.data.batch import IGNORE, Batch
-from transpect.data.documents import Document, Segmenter
+from transpect.data.batch import Batch
+from transpect.data.collating import TOKENS, Example, Layout
+from transpect.data.documents import Document, Documents, Segmenter
 from transpect.data.packing import Piece, Plan
-from transpect.data.ragged import Ints, Ragged
+from transpect.data.ragged import Ragged
 from transpect.text.tokenizer import Tokenizer
 
 Key = tuple[int | str, ...]
@@ -49,18 +47,22 @@ class Needs:
     """What an objective can't do without.
 
     Attributes:
-        model: the kind of the model.
+        model: the kind of the model; several where any of them will do.
         roles: special tokens; of each tuple the tokenizer must have one.
         looks_back: the last tower must not see what it is to predict.
         sees_prefix: the last tower must see a prefix from both sides.
+        heads: kinds of heads, of which the model must have one.
         spells: what is predicted spells each document once, so that it can be counted in bits a character.
+        reads_target: the target of a pair is a text, for a tokenizer to learn from; otherwise it is a name.
     """
 
-    model: str
+    model: str | tuple[str, ...]
     roles: tuple[tuple[str, ...], ...]
     looks_back: bool
     sees_prefix: bool = False
+    heads: tuple[type[Head], ...] = (CausalLM, MaskedLM)
     spells: bool = True
+    reads_target: bool = True
 
 
 class Objective(Variant):
@@ -79,6 +81,23 @@ class Objective(Variant):
     def remembers(self) -> Remembers | None:
         """Whether rows go on from batch to batch, and with how much memory; None is rows that stand alone."""
         return None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the classes that it predicts are called; none where it predicts no classes."""
+        return ()
+
+    def settled(self, documents: Documents) -> Objective:
+        """The same with what it takes from the training documents, such as the names of classes."""
+        return self
+
+    def head(self, config: ModelConfig) -> Head:
+        """The head that a model for it ends with: the model's own, where that is of a kind that it needs.
+
+        Raises:
+            ConfigError: a head of that kind, but not for these classes.
+        """
+        return config.head
 
     def special_tokens(self, seq_len: int) -> tuple[str, ...]:
         """Special tokens without a role that a tokenizer should have which is trained for it."""
@@ -119,18 +138,21 @@ class Objective(Variant):
                 positions with which a memory can't go on, or what `build` refuses.
         """
         needs = self.needs
-        if config.kind != needs.model:
+        models = (needs.model,) if isinstance(needs.model, str) else needs.model
+        if config.kind not in models:
             raise ConfigError(
-                f"the {self.kind} objective needs a model of kind {needs.model}",
+                f"the {self.kind} objective needs a model of kind {' or '.join(models)}",
                 value=config.kind,
                 remedy="Choose another preset or another objective.",
             )
-        if not isinstance(config.head, CausalLM | MaskedLM):
+        if not isinstance(config.head, needs.heads):
+            kinds = " or ".join(head.kind for head in needs.heads)
             raise ConfigError(
-                f"the {self.kind} objective needs a head that predicts tokens",
+                f"the {self.kind} objective needs the head {kinds}",
                 value=config.head.kind,
-                remedy="Set model.head to causal_lm or masked_lm.",
+                remedy=f"Set model.head to {kinds}.",
             )
+        self.head(config)
         if needs.looks_back and config.last.looks_ahead(prefix=False):
             raise ConfigError(
                 f"the {self.kind} objective needs a decoder that sees only the past, or it reads the answer",
@@ -213,40 +235,21 @@ class Encoded:
     characters: int
 
 
-@dataclass(frozen=True, eq=False)
-class Example:
-    """One row.
-
-    Attributes:
-        ids: [n].
-        labels: [n], aligned with logits.
-        position: [n].
-        segment: [n].
-        prefix: [n], 1 for tokens of a prefix; [0] where there is none.
-        source: [m], the source's ids; [0] where there is none.
-    """
-
-    ids: Ints
-    labels: Ints
-    position: Ints
-    segment: Ints
-    prefix: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    source: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-
-
 class Task(ABC):
     """An objective built for a tokenizer and a length.
 
     Attributes:
         pad_id: what fills ids; padding is told by position −1, so it may be any id.
         width: T of every batch; None is the longest row.
+        layout: how examples become a batch.
     """
 
     pad_id: Final[int]
     width: Final[int | None]
+    layout: Final[Layout]
 
-    def __init__(self, tokenizer: Tokenizer, width: int | None) -> None:
-        self.pad_id, self.width = filler(tokenizer), width
+    def __init__(self, tokenizer: Tokenizer, width: int | None, layout: Layout = TOKENS) -> None:
+        self.pad_id, self.width, self.layout = filler(tokenizer), width, layout
 
     @final
     def encode(self, documents: Iterable[Document], segmenter: Segmenter | None) -> Encoded:
@@ -276,21 +279,7 @@ class Task(ABC):
     @final
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Rows padded on the right to one width."""
-        width = self.width or max(len(example.ids) for example in examples)
-        ids = _padded([example.ids for example in examples], width, self.pad_id)
-        labels = _padded([example.labels for example in examples], width, IGNORE)
-        position = _padded([example.position for example in examples], width, -1)
-        segment = _padded([example.segment for example in examples], width, -1)
-        prefix = _padded([example.prefix for example in examples], width, 0).bool()
-        sources = [example.source for example in examples]
-        longest = max(map(len, sources))
-        if not longest:
-            return Batch(ids, _tags(position, segment, prefix), labels)
-        source_ids = _padded(sources, longest, self.pad_id)
-        is_token = torch.arange(longest) < torch.tensor([len(source) for source in sources])[:, None]
-        return Batch(
-            ids, _tags(position, segment, prefix), labels, source_ids=source_ids, source_tags=Tags.padded(is_token)
-        )
+        return self.layout.batch(examples, self.width, self.pad_id)
 
 
 def filler(tokenizer: Tokenizer) -> int:
@@ -312,18 +301,3 @@ def _in_batches(documents: Iterable[Document], size: int = 1024) -> Iterator[lis
 def _within_segments(rule: Visibility) -> Visibility:
     rules = rule.rules if isinstance(rule, All) else (rule,)
     return rule if SameSegment() in rules else All((*rules, SameSegment()))
-
-
-def _padded(rows: Sequence[Ints], width: int, fill: int) -> Tensor:
-    out = np.full((len(rows), width), fill, np.int64)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = row
-    return torch.from_numpy(out)
-
-
-def _tags(position: Tensor, segment: Tensor, prefix: Tensor) -> Tags:
-    """Tags that know when all rows are one full document each, which kernels have a faster path for."""
-    batch, width = position.shape
-    if bool((position == torch.arange(width)).all()) and not segment.any() and not prefix.any():
-        return Tags.dense(batch, width)
-    return Tags.of(position, segment=segment, prefix=prefix)

@@ -16,9 +16,10 @@ import numpy as np
 
 from transpect.base.errors import ConfigError
 from transpect.data.best_fit import Fit, check_fit, filled
+from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
-from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
+from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task, filler
 from transpect.data.objectives.tokens import TakesTokens
 from transpect.data.packing import Piece, Plan, alone, cut, joined
 from transpect.data.ragged import Ragged

@@ -13,9 +13,10 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from transpect.base.errors import ConfigError
+from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws
-from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task
+from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task
 from transpect.data.objectives.noises import Noise, Passage, SentencePermutation, TextInfilling
 from transpect.data.objectives.seq2seq import Seq2Seq, decoder_start_and_end, source_frame
 from transpect.data.objectives.span import plan_rows

@@ -18,7 +18,7 @@ from transpect.data.batch import IGNORE
 from transpect.data.best_fit import Fit, check_fit, filled
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
-from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task
+from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task
 from transpect.data.objectives.causal import Causal, start_and_end
 from transpect.data.objectives.tokens import TakesTokens
 from transpect.data.packing import Piece, Plan, alone, cut

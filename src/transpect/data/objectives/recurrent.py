@@ -14,9 +14,10 @@ from typing import ClassVar, final
 import numpy as np
 
 from transpect.base.checks import within
+from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
-from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Remembers, Task
+from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Remembers, Task
 from transpect.data.objectives.causal import Causal, CausalTask
 from transpect.data.objectives.tokens import TakesTokens
 from transpect.data.packing import Piece, Plan, alone

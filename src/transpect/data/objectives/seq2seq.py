@@ -18,7 +18,7 @@ from transpect.base.errors import DataError
 from transpect.data.buckets import in_buckets
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
-from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task, filler
+from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task, filler
 from transpect.data.packing import Piece, Plan, alone
 from transpect.data.ragged import Ints, Ragged
 from transpect.text.framing import Frame

@@ -20,9 +20,10 @@ import numpy as np
 
 from transpect.base.checks import at_least
 from transpect.base.errors import ConfigError
+from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
-from transpect.data.objectives.base import Encoded, Example, Key, Needs, Objective, Task
+from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task
 from transpect.data.objectives.seq2seq import Seq2Seq, decoder_start_and_end, source_frame
 from transpect.data.objectives.tokens import TakesTokens
 from transpect.data.packing import Piece, Plan, alone, cut, joined

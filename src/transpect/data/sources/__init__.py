@@ -15,6 +15,7 @@ from transpect.data.sources.mixture import Mixture, Part
 from transpect.data.sources.parquet import Parquet
 from transpect.data.sources.path import source_from_path
 from transpect.data.sources.stories import Stories
+from transpect.data.sources.tagged import Tagged
 from transpect.data.sources.text import Text
 from transpect.data.sources.tokens import Tokens
 from transpect.data.sources.tolerant import with_bad_lines
@@ -35,6 +36,7 @@ __all__ = [
     "Segmenter",
     "Source",
     "Stories",
+    "Tagged",
     "Text",
     "Tokens",
     "Tsv",

@@ -1,6 +1,18 @@
 """Criteria: what a run makes small. One file a kind of ``train.loss``."""
 
 from transpect.train.criteria.base import Criterion, Loss, Setting, Sums, usual_loss
+from transpect.train.criteria.classification import ClassificationLoss, TokenClassificationLoss
 from transpect.train.criteria.tokens import CROSS_ENTROPY, CrossEntropy, TokenCrossEntropy
 
-__all__ = ["CROSS_ENTROPY", "Criterion", "CrossEntropy", "Loss", "Setting", "Sums", "TokenCrossEntropy", "usual_loss"]
+__all__ = [
+    "CROSS_ENTROPY",
+    "ClassificationLoss",
+    "Criterion",
+    "CrossEntropy",
+    "Loss",
+    "Setting",
+    "Sums",
+    "TokenClassificationLoss",
+    "TokenCrossEntropy",
+    "usual_loss",
+]

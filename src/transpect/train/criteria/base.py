@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from transpect.base.codec import Variant
+from transpect.base.errors import ConfigError
 from transpect.core.context import NO_MEMORY, Memory
+from transpect.core.heads import Head
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.data.objectives import Objective
@@ -113,6 +115,21 @@ class Loss(Variant):
 def usual_loss(objective: Objective) -> Loss:
     """What an objective is trained with where nothing else is said, with its default options."""
     return cast(Loss, Loss.kinds()[objective.loss]())
+
+
+def check_loss_head(model: Transformer, loss: str, *heads: type[Head]) -> None:
+    """Refuse a head that a loss can't be taken of.
+
+    Raises:
+        ConfigError: another kind of head.
+    """
+    if not isinstance(model.config.head, heads):
+        kinds = " or ".join(head.kind for head in heads)
+        raise ConfigError(
+            f"the loss {loss} needs the head {kinds}",
+            value=model.config.head.kind,
+            remedy="Leave train.loss out for the one that belongs to the objective, or set model.head.",
+        )
 
 
 @final
