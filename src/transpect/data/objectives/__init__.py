@@ -4,6 +4,7 @@ from transpect.data.collating import Example
 from transpect.data.objectives.base import Encoded, Needs, Objective, Remembers, Task
 from transpect.data.objectives.causal import Causal
 from transpect.data.objectives.classification import Classification
+from transpect.data.objectives.contrastive import Contrastive
 from transpect.data.objectives.denoising import Denoising
 from transpect.data.objectives.masked import Masked
 from transpect.data.objectives.prefix import Prefix
@@ -15,6 +16,7 @@ from transpect.data.objectives.token_classification import TokenClassification
 __all__ = [
     "Causal",
     "Classification",
+    "Contrastive",
     "Denoising",
     "Encoded",
     "Example",

@@ -19,6 +19,7 @@ from transpect.data.sources.tagged import Tagged
 from transpect.data.sources.text import Text
 from transpect.data.sources.tokens import Tokens
 from transpect.data.sources.tolerant import with_bad_lines
+from transpect.data.sources.triples import Triples
 from transpect.data.sources.tsv import Tsv
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Tagged",
     "Text",
     "Tokens",
+    "Triples",
     "Tsv",
     "source_from_path",
     "with_bad_lines",

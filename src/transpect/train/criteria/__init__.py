@@ -2,11 +2,13 @@
 
 from transpect.train.criteria.base import Criterion, Loss, Setting, Sums, usual_loss
 from transpect.train.criteria.classification import ClassificationLoss, TokenClassificationLoss
+from transpect.train.criteria.contrastive import ContrastiveLoss
 from transpect.train.criteria.tokens import CROSS_ENTROPY, CrossEntropy, TokenCrossEntropy
 
 __all__ = [
     "CROSS_ENTROPY",
     "ClassificationLoss",
+    "ContrastiveLoss",
     "Criterion",
     "CrossEntropy",
     "Loss",
