@@ -45,7 +45,9 @@ class Contrastive(Objective, kind="contrastive"):
     negatives: int = 0
     too_long: TooLong = "error"
 
-    needs: ClassVar[Needs] = Needs(("encoder", "decoder"), (), looks_back=False, heads=(Pooled,), spells=False)
+    needs: ClassVar[Needs] = Needs(
+        ("encoder", "decoder"), (), looks_back=False, heads=(Pooled,), spells=False, whole_batches=True
+    )
     loss: ClassVar[str] = "contrastive"
 
     def __post_init__(self) -> None:

@@ -83,10 +83,12 @@ class Contrast(Criterion):
         """[B, M]: cos / τ; −∞ at a candidate that is another copy of the anchor's own."""
         n = len(anchors)
         copies = same[:n] & ~torch.eye(n, len(candidates), dtype=torch.bool, device=same.device)
-        return (anchors @ candidates.T / self.temperature).masked_fill(copies, -torch.inf)
+        scores: Tensor = anchors @ candidates.T / self.temperature
+        return scores.masked_fill(copies, -torch.inf)
 
 
 def _same(ids: Tensor) -> Tensor:
     """Which rows are equal, [M, T] -> [M, M]."""
     _, kind = torch.unique(ids, dim=0, return_inverse=True)
-    return kind[:, None] == kind
+    same: Tensor = kind[:, None] == kind
+    return same

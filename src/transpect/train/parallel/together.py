@@ -67,6 +67,13 @@ class Together(World):
                 value=f"objective {recipe.objective.kind}, {self.size} processes",
                 remedy="Train it without torchrun, or choose an objective whose rows stand alone.",
             )
+        if recipe.objective.needs.whole_batches and recipe.train.accumulate % self.data_size:
+            raise ConfigError(
+                f"rows of a batch of the objective {recipe.objective.kind} belong to each other, so each process reads "
+                "micro-batches of its own",
+                value=f"train.accumulate {recipe.train.accumulate}, {self.data_size} processes by rows",
+                remedy=f"Set train.accumulate to {self.data_size} or a multiple of it.",
+            )
         shares_weights = self.spec.data == "fsdp" or self.spec.together > 1
         whole = {
             "logging.samples": recipe.logging.samples,
