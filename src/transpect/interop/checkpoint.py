@@ -146,9 +146,11 @@ def write_model(
     write_weights(pack_state(state, links, table.aliases) | computed | packed.tensors, folder)
 
 
-def write_config(config: ModelConfig, folder: Path, *, generation: Mapping[str, Any] = {}) -> None:
+def write_config(
+    config: ModelConfig, folder: Path, *, generation: Mapping[str, Any] = {}, extra_config: Mapping[str, Any] = {}
+) -> None:
     """What `write_model` writes beside weights, for a directory whose weights are kept in another way."""
-    _write_json(folder / CONFIG, {**_ids(generation), **as_family(config)[1]})
+    _write_json(folder / CONFIG, {**_ids(generation), **as_family(config)[1], **extra_config})
     _write_json(folder / GENERATION, dict(generation))
 
 

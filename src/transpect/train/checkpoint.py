@@ -36,7 +36,7 @@ def write_checkpoint(folder: Path, job: Job) -> None:
         if adapter is None:
             write_model(model, staging, generation=job.generation, extra_config=labels)
         else:
-            write_config(job.config, staging, generation=job.generation)
+            write_config(job.config, staging, generation=job.generation, extra_config=labels)
             write_adapter(model, staging, adapter, _base(job))
         job.tokenizer.save(staging)
 
