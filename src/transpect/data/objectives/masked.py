@@ -16,6 +16,7 @@ import numpy as np
 from transpect.base.errors import ConfigError
 from transpect.data.batch import IGNORE
 from transpect.data.best_fit import Fit, check_fit, filled
+from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
 from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task, filler

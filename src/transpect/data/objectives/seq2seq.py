@@ -16,6 +16,7 @@ import numpy as np
 from transpect.base.checks import at_least
 from transpect.base.errors import DataError
 from transpect.data.buckets import in_buckets
+from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
 from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task, filler
