@@ -27,6 +27,7 @@ def render_chat(
     tools: Sequence[Mapping[str, Any]] | None = None,
     variables: Mapping[str, Any] | None = None,
     max_chars: int = MAX_CHARS,
+    marks: tuple[str, str] = ("", ""),
 ) -> str:
     """The text of a conversation.
 
@@ -43,6 +44,7 @@ def render_chat(
         tools: JSON schemas of functions that the model may call.
         variables: more names for the template, such as ``enable_thinking``.
         max_chars: the longest text to accept.
+        marks: what to write before and after each part that the template marks by ``{% generation %}``.
 
     Raises:
         TokenizerError: a message without a role, values that JSON can't hold, a template that is wrong, refuses the
@@ -62,7 +64,7 @@ def render_chat(
         "add_generation_prompt": add_generation_prompt,
     }
     try:
-        return render(compiled(template), seen, max_chars)
+        return render(compiled(template), seen, max_chars, marks)
     except TemplateSyntaxError as error:
         raise TokenizerError(
             f"the chat template is not valid Jinja, line {error.lineno}: {error.message}", remedy="Mend the template."

@@ -37,19 +37,27 @@ TURN: Final = 1000
 
 _till: ContextVar[list[int]] = ContextVar("the units of work that are left, as a list of one", default=[0])  # noqa: B039
 
+_marks: ContextVar[tuple[str, str]] = ContextVar("what stands around the assistant's own words", default=("", ""))
+
 
 class TemplateLimitError(TemplateError):
     """A template that works for too long, or makes too much."""
 
 
-def render(template: Template, variables: Mapping[str, Any], max_chars: int) -> str:
+def render(template: Template, variables: Mapping[str, Any], max_chars: int, marks: tuple[str, str] = ("", "")) -> str:
     """The text of a template.
+
+    Args:
+        template: compiled.
+        variables: what it sees.
+        max_chars: of the text.
+        marks: what to write before and after each ``{% generation %} … {% endgeneration %}``.
 
     Raises:
         TemplateLimitError: more text than ``max_chars``, or more work than :data:`BUDGET`.
         Exception: whatever the template's own expressions raise.
     """
-    token = _till.set([BUDGET])
+    token, marking = _till.set([BUDGET]), _marks.set(marks)
     try:
         parts: list[str] = []
         for part in template.generate(variables):
@@ -60,6 +68,7 @@ def render(template: Template, variables: Mapping[str, Any], max_chars: int) -> 
         return "".join(parts)
     finally:
         _till.reset(token)
+        _marks.reset(marking)
 
 
 @lru_cache(maxsize=64)
@@ -233,6 +242,14 @@ def _written(chars: int) -> str:
     return ""
 
 
+def _opened() -> str:
+    return _marks.get()[0]
+
+
+def _closed() -> str:
+    return _marks.get()[1]
+
+
 class _Budgeted(ImmutableSandboxedEnvironment):
     """The immutable sandbox, with a budget."""
 
@@ -244,6 +261,8 @@ class _Budgeted(ImmutableSandboxedEnvironment):
     concatenated = staticmethod(_concatenated)
     key = staticmethod(_key)
     written = staticmethod(_written)
+    opened = staticmethod(_opened)
+    closed = staticmethod(_closed)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Whether a template may use it: of Python's own types, only what :data:`METHODS` names."""
@@ -320,14 +339,19 @@ class _Metering(NodeTransformer):
 
 
 class _Generation(Extension):
-    """``{% generation %} … {% endgeneration %}``: marks what the assistant says, and writes it unchanged."""
+    """``{% generation %} … {% endgeneration %}``: what the assistant says, written between the marks of `render`."""
 
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The statements between."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        """The statements between, and a mark at each side."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        first, last = (
+            nodes.Output([nodes.Call(nodes.EnvironmentAttribute(name, lineno=line), [], [], None, None)], lineno=line)
+            for name in ("opened", "closed")
+        )
+        return [first, *body, last]
 
 
 def _tojson(
@@ -359,5 +383,5 @@ def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
 
 
-_TILL: Final = (_turn, _metered, _read, _copied, _concatenated, _key, _written)
+_TILL: Final = (_turn, _metered, _read, _copied, _concatenated, _key, _written, _opened, _closed)
 """What the till itself calls."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -38,6 +38,12 @@ class Readout:
     weight: Tensor
     bias: Tensor | None = None
     cap: float | None = None
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """[n, W] -> [n, V], at least in float32; the product is made in the dtype of ``rows``."""
+        logits = (rows @ self.weight.to(rows.dtype).T).to(torch.promote_types(rows.dtype, torch.float32))
+        logits = logits if self.bias is None else logits + self.bias
+        return logits if self.cap is None else (logits / self.cap).tanh() * self.cap
 
     @classmethod
     def of(cls, model: Transformer) -> Readout:
@@ -68,8 +74,33 @@ def summed_cross_entropy(
         smoothing: ε (Szegedy et al. 2016, §7).
         at_once: of how many tokens there are logits at a time.
     """
+    return summed_over_logits(features, readout, _Labels(labels, smoothing), at_once=at_once)
+
+
+class Term(Protocol):
+    """A loss that is a sum over tokens, and its gradient by their logits."""
+
+    def __call__(self, logits: Tensor, some: slice, *, slope: Tensor) -> Tensor:
+        """The summed loss of the tokens ``some``.
+
+        Args:
+            logits: [n, V] of them, capped, at least in float32; they stay as they are.
+            some: which they are.
+            slope: [n, V]; the gradient by the logits is written to it.
+        """
+
+
+def summed_over_logits(features: Tensor, readout: Readout, term: Term, *, at_once: int = 1024) -> Tensor:
+    """The sum of a term over all tokens; it can be differentiated once.
+
+    Args:
+        features: [N, W].
+        readout: of the head.
+        term: what is summed.
+        at_once: of how many tokens there are logits at a time.
+    """
     apply: Callable[..., Tensor] = _Summed.apply
-    return apply(features, readout.weight, readout.bias, labels, readout.cap, smoothing, at_once)
+    return apply(features, readout.weight, readout.bias, term, readout.cap, at_once)
 
 
 class _Summed(torch.autograd.Function):
@@ -79,9 +110,8 @@ class _Summed(torch.autograd.Function):
         features: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        labels: Tensor,
+        term: Term,
         cap: float | None,
-        smoothing: float,
         at_once: int,
     ) -> Tensor:
         grads = [
@@ -97,14 +127,14 @@ class _Summed(torch.autograd.Function):
         with as_it_is(rows.device):
             for start in range(0, len(rows), size):
                 some = slice(start, start + size)
-                count = len(labels[some])
+                count = len(rows[some])
                 x, by = logits[:count], slope[:count]
                 product_into(x, rows[some], matrix.T)
                 if bias is not None:
                     x += bias
                 if cap is not None:
                     x.div_(cap).tanh_().mul_(cap)
-                total += _loss(x, labels[some], smoothing, slope=by)
+                total += term(x, some, slope=by)
                 if cap is not None:
                     by *= x.div_(cap).square_().neg_().add_(1.0)
                 if of_bias is not None:
@@ -120,10 +150,21 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None, None, None)
+        return (*(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None, None)
 
 
-def _loss(logits: Tensor, labels: Tensor, smoothing: float, *, slope: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class _Labels:
+    """Cross-entropy with labels [N], smoothed by ε."""
+
+    labels: Tensor
+    smoothing: float
+
+    def __call__(self, logits: Tensor, some: slice, *, slope: Tensor) -> Tensor:
+        return label_loss(logits, self.labels[some], self.smoothing, slope=slope)
+
+
+def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, *, slope: Tensor) -> Tensor:
     """The summed loss of [n, V]; its gradient by the logits is written to ``slope``."""
     at = labels[:, None]
     torch.softmax(logits, -1, out=slope)

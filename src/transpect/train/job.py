@@ -109,7 +109,7 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     train_parts(begun.model, full)
     model = spec.activations.apply(begun.model.to(device))
     assert full.train.loss is not None
-    criterion = full.train.loss.build(Setting(full, model, tokenizer))
+    criterion = full.train.loss.build(Setting(full, model, tokenizer, known))
     world.check(full)
     world.spread(model)
     assert spec.eval_batch_size is not None

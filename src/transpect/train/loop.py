@@ -41,6 +41,7 @@ from transpect.train.progress import Progress
 from transpect.train.randomness import seed_all, unchanged_randomness
 from transpect.train.recipe import Recipe, dump_recipe, recipe_data
 from transpect.train.resume import METRICS, RECIPE, SAMPLES, TENSORBOARD, adopt, changes, command_to_go_on, origin
+from transpect.train.sample import show_sample
 from transpect.train.session import Reason, Session, made_with
 from transpect.train.state import TrainingState, apply_state, open_state, read_state, reinstate
 
@@ -147,6 +148,8 @@ def train(
             )
             for remark in remarks:
                 logger.note(remark)
+            if world.leads and job.objective.shown and recipe.logging.progress != "none":
+                show_sample(screen, job.batches, job.tokenizer, job.objective.shown)
             with Interruption(listen=handle_signals) as interruption:
                 reason = session.go(lambda step: interruption.requested is not None or should_stop(step))
             for remark in (job.batches.told, str(job.skipped) if job.skipped.count else ""):

@@ -6,7 +6,7 @@ Axes: B batch, T query, S source.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, final
 
@@ -24,6 +24,9 @@ from transpect.data.documents import Document, Documents, Segmenter
 from transpect.data.packing import Piece, Plan
 from transpect.data.ragged import Ragged
 from transpect.text.tokenizer import Tokenizer
+
+Generation = Mapping[str, int | list[int]]
+"""Special ids by their names in ``generation_config.json``; several where any of them will do."""
 
 Key = tuple[int | str, ...]
 """What tells a row from all others: seed, epoch, number."""
@@ -73,6 +76,8 @@ class Objective(Variant):
     needs: ClassVar[Needs]
     loss: ClassVar[str] = "cross_entropy"
     """The kind of ``train.loss`` that it is trained with where nothing else is said."""
+    shown: ClassVar[int] = 0
+    """How many documents of a row are shown with their labels before training: a template can be wrong unseen."""
 
     @property
     @abstractmethod
@@ -114,7 +119,7 @@ class Objective(Variant):
         """
 
     @abstractmethod
-    def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
+    def generation(self, tokenizer: Tokenizer) -> Generation:
         """The special ids that whoever writes with the trained model must use, by their names in
         ``generation_config.json``."""
 

@@ -6,6 +6,7 @@ is a `DataError` with file, line and remedy; nothing is skipped but blank lines,
 
 from transpect.data.documents import Document, Documents, Listed, Segmenter
 from transpect.data.sources.base import Source
+from transpect.data.sources.chat import Chat
 from transpect.data.sources.csv_table import Csv
 from transpect.data.sources.deduplicated import Deduplicated
 from transpect.data.sources.hub_datasets import HubDataset
@@ -14,6 +15,7 @@ from transpect.data.sources.jsonl import Jsonl
 from transpect.data.sources.mixture import Mixture, Part
 from transpect.data.sources.parquet import Parquet
 from transpect.data.sources.path import source_from_path
+from transpect.data.sources.preference import Preference
 from transpect.data.sources.stories import Stories
 from transpect.data.sources.tagged import Tagged
 from transpect.data.sources.text import Text
@@ -23,6 +25,7 @@ from transpect.data.sources.triples import Triples
 from transpect.data.sources.tsv import Tsv
 
 __all__ = [
+    "Chat",
     "Csv",
     "Deduplicated",
     "Document",
@@ -34,6 +37,7 @@ __all__ = [
     "Mixture",
     "Parquet",
     "Part",
+    "Preference",
     "Segmenter",
     "Source",
     "Stories",

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from transpect.base.errors import DataError
 from transpect.data.sources.base import FileSource, Source
+from transpect.data.sources.chat import Chat
 from transpect.data.sources.compression import COMPRESSED, ending
 from transpect.data.sources.csv_table import Csv
 from transpect.data.sources.files import find
 from transpect.data.sources.hub_datasets import HUB, HubDataset, is_saved_dataset
 from transpect.data.sources.jsonl import Jsonl
 from transpect.data.sources.parquet import Parquet
+from transpect.data.sources.preference import Preference
 from transpect.data.sources.text import Text
 from transpect.data.sources.tokens import Tokens
 from transpect.data.sources.tsv import Tsv
@@ -34,6 +36,8 @@ def source_from_path(path: str, like: Source | None = None) -> Source:
     Raises:
         DataError: no such file, an unknown ending, or a folder that mixes kinds.
     """
+    if isinstance(like, Chat | Preference):
+        return dataclasses.replace(like, path=path)
     kind = _kind(path)
     found: Source = dataclasses.replace(like, path=path) if isinstance(like, kind) else kind(path)
     return found

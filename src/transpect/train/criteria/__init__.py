@@ -3,6 +3,8 @@
 from transpect.train.criteria.base import Criterion, Loss, Setting, Sums, usual_loss
 from transpect.train.criteria.classification import ClassificationLoss, TokenClassificationLoss
 from transpect.train.criteria.contrastive import ContrastiveLoss
+from transpect.train.criteria.distillation import Distillation
+from transpect.train.criteria.preference import Dpo, Ipo
 from transpect.train.criteria.tokens import CROSS_ENTROPY, CrossEntropy, TokenCrossEntropy
 
 __all__ = [
@@ -11,6 +13,9 @@ __all__ = [
     "ContrastiveLoss",
     "Criterion",
     "CrossEntropy",
+    "Distillation",
+    "Dpo",
+    "Ipo",
     "Loss",
     "Setting",
     "Sums",

@@ -93,11 +93,13 @@ class Setting:
         recipe: resolved.
         model: with its initial weights, on its device; a run that goes on has not loaded its own yet.
         tokenizer: the run's.
+        known_tokens: how many of its tokens the checkpoint knew that the run begins with; None is all.
     """
 
     recipe: Recipe
     model: Transformer
     tokenizer: Tokenizer
+    known_tokens: int | None = None
 
 
 class Loss(Variant):
