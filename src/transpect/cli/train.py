@@ -17,6 +17,7 @@ INTERRUPTED = 130
 EXAMPLES = """\
 transpect train recipes/tang-gpt.yaml --out runs/tang --data poems.txt
 transpect train recipes/tang-gpt.yaml --out runs/tang --data poems.txt --resume auto
+transpect train recipes/demo.yaml --out runs/rate --find-lr
 transpect train recipes/demo.yaml --out runs/small --model.d_model 64 --train.max_steps 200"""
 
 
@@ -37,6 +38,7 @@ def train(
     on_bad_line: Annotated[
         str | None, typer.Option("--on-bad-line", metavar="error|skip", help=tr("cli.on_bad_line"))
     ] = None,
+    find_lr: Annotated[bool, typer.Option("--find-lr", help=tr("cli.train.find_lr"))] = False,
     return_memory: Annotated[bool, typer.Option("--return-memory", help=tr("cli.train.return_memory"))] = False,
 ) -> None:
     """Train and leave a run directory; 130 is the exit code of a run that was stopped and saved."""
@@ -44,9 +46,13 @@ def train(
 
     if not return_memory:
         keep_freed_memory()
-    from transpect.train import load_recipe
+    from transpect.train import find_rate, load_recipe
     from transpect.train import train as run
 
-    result = run(load_recipe(recipe, ctx.obj, data, on_bad_line), out, resume=resume)
+    asked = load_recipe(recipe, ctx.obj, data, on_bad_line)
+    if find_lr:
+        find_rate(asked, out, resume=resume)
+        return
+    result = run(asked, out, resume=resume)
     if result.reason == "interrupted":
         raise typer.Exit(INTERRUPTED)

@@ -4,6 +4,7 @@ from transpect.train.activations import Activations, Checkpoint, Keep, Offload
 from transpect.train.average import Ema
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate, evaluate_documents
+from transpect.train.find_rate import FoundRate, find_rate
 from transpect.train.logger import Logger, Quiet, Record, Run, read_metrics
 from transpect.train.loop import TrainResult, train
 from transpect.train.optimizers import Adafactor, AdamW, Grouping, GroupRule, Lion, Muon, Optimizer, Sgd
@@ -32,6 +33,7 @@ __all__ = [
     "DataSpec",
     "Ema",
     "Evaluation",
+    "FoundRate",
     "GroupRule",
     "Grouping",
     "InverseSqrt",
@@ -62,6 +64,7 @@ __all__ = [
     "dump_recipe",
     "evaluate",
     "evaluate_documents",
+    "find_rate",
     "load_recipe",
     "parse_recipe",
     "read_metrics",

@@ -19,6 +19,7 @@ from transpect.data.split import split
 from transpect.interop import load_generation
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
+from transpect.train.compiled import check_compile, compile_layers
 from transpect.train.criteria import Criterion, Setting
 from transpect.train.initial import initial_model
 from transpect.train.memories import Memories
@@ -104,10 +105,13 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)
     spec.activations.check(objective, device)
+    if spec.compile:
+        check_compile(objective)
     known = open_tokenizer(full.tokenizer.path).vocab_size if full.tokenizer.path and full.tokenizer.adds else None
     begun = initial_model(objective.adapt(config), None if state else full.model.path, spec.seed, known)
     train_parts(begun.model, full)
-    model = spec.activations.apply(begun.model.to(device))
+    prepare = compile_layers if spec.compile else spec.activations.apply
+    model = prepare(begun.model.to(device))
     assert full.train.loss is not None
     criterion = full.train.loss.build(Setting(full, model, tokenizer, known))
     world.check(full)

@@ -109,7 +109,7 @@ def train(
     source = origin(run, resume)
     screen = Console() if console is None else console
     device = local_device(resolve_device(spec.device))
-    with unchanged_randomness(device), _threads(spec.threads), joined(recipe.parallel, device) as world:
+    with unchanged_randomness(device), threads(spec.threads), joined(recipe.parallel, device) as world:
         state = None if source is None else found_state(source, run, world)
         job = build(recipe, state, world)
         seed_all(world.seed(spec.seed))
@@ -230,7 +230,8 @@ def _farewell(session: Session, reason: Reason, run: Path, last: int, signal: st
 
 
 @contextmanager
-def _threads(wanted: int | None) -> Iterator[None]:
+def threads(wanted: int | None) -> Iterator[None]:
+    """So many CPU threads while it is entered, and afterwards as many as before."""
     former = torch.get_num_threads()
     set_threads(wanted)
     try:

@@ -183,6 +183,7 @@ class TrainSpec:
         adapter: train LoRA or DoRA beside the weights of a checkpoint; null trains the weights themselves.
         freeze: patterns of the weights that stay as they are (see `transpect.train.freezing`).
         activations: what becomes of them until the backward pass; see `transpect.train.activations`.
+        compile: let torch compile the layers; see `transpect.train.compiled`.
         seed: of initial weights, order, masks and dropout.
         eval_every: updates between evaluations; the last update is always followed by one.
         save_every: updates between savings of everything that a resume needs.
@@ -208,6 +209,7 @@ class TrainSpec:
     ema: Ema | None = None
     precision: Precision = "fp32"
     activations: Activations = field(default_factory=Keep)
+    compile: bool = False
     adapter: Adapter | None = None
     freeze: tuple[str, ...] = ()
     seed: int = 0
@@ -241,6 +243,12 @@ class TrainSpec:
                 "an adapter already freezes all but itself",
                 value=f"freeze={list(self.freeze)}",
                 remedy="Leave freeze out, or say by adapter.targets and adapter.modules_to_save what is trained.",
+            )
+        if self.compile and self.activations != Keep():
+            raise ConfigError(
+                "a compiled layer decides by itself what it keeps, so train.activations must be keep",
+                value=self.activations.kind,
+                remedy="Set train.compile to false, or leave train.activations out.",
             )
         Grouping(self.layer_decay, self.groups)  # which checks them
 

@@ -140,6 +140,12 @@ ROWS: dict[str, Row] = {
         "en": "auto goes on where the run in --out was left, never starts anew, a directory goes on from that run.",
         "zh": "auto 从 --out 中断处继续，never 从头开始，给出目录则从那次训练继续。",
     },
+    "cli.train.find_lr": {
+        "en": "Train nothing: make a hundred updates at growing rates, which are thrown away, and suggest a learning "
+        "rate; leaves find-lr.svg and find-lr.jsonl in --out.",
+        "zh": "不训练：用逐步增大的学习率做一百次试验性更新（随后丢弃），给出建议的学习率；"
+        "在 --out 中留下 find-lr.svg 与 find-lr.jsonl。",
+    },
     "cli.train.return_memory": {
         "en": "Give freed memory back to the system at once, as glibc does by itself; by default it is kept for the "
         "next step.",
