@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "model": ("list", "show"),
     "convert": (),
     "quantize": (),
+    "data": ("prepare", "stats", "show"),
     "tokenizer": ("train", "encode", "decode"),
 }
 
