@@ -144,6 +144,34 @@ def test_long_prompts_are_read_by_passes_of_many_rows(models: Any, engines: Any,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_needle_among_two_hundred(models: Any, engines: Any, monkeypatch: Any, temperature: float) -> None:
+    """As above, with long prompts by passes of many rows too, again and again, while others come and go."""
+    monkeypatch.setattr(task, "FEW", 20)
+    lm = models("decoder")
+    needles = [
+        Request(list(range(3, length)), GenerationParams(max_new_tokens=24, temperature=temperature, seed=5))
+        for length in (12, 45)
+    ]
+    wanted = [served(engines(lm), [own])[0] for own in needles]
+    engine, random = engines(lm, **{**HARD, "max_waiting": 400}), Random(3)
+    kinds = list(STRATEGIES.values())
+    others = [request_of(lm, seed, **random.choice(kinds)) for seed in range(200)]
+    handles, found = [], []
+    for place, other in enumerate(others):
+        handles.append(engine.submit(Job(other, priority=random.choice([0, 0, 1]), tenant=random.choice("ab"))))
+        if place % 10 == 5:
+            found.append([engine.submit(Job(own, tenant=random.choice("ab"))) for own in needles])
+        if place % 7 == 3:
+            random.choice(handles).cancel()
+    for both in found:
+        assert_same([own.result() for own in both], wanted)
+    stats = engine.stats()
+    assert stats.preemptions and stats.prefix_hits
+    assert engine.drain(120) and engine.stats().blocks_used == 0
+
+
+@pytest.mark.slow
 def test_ten_thousand_requests_of_all_kinds(models: Callable[[str], LanguageModel], engines: Any) -> None:
     """None is lost, none doubled, none gets another's answer; some are cancelled meanwhile, from another thread."""
     lm = models("decoder")

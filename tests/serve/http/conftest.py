@@ -20,6 +20,7 @@ from transpect.core import (
     CausalLM,
     Full,
     Head,
+    MaskedLM,
     ModelConfig,
     Pooled,
     SequenceClass,
@@ -47,7 +48,8 @@ TEMPLATE = (
 
 def language_model(head: Head, kind: str = "decoder", seed: int = 3) -> LanguageModel:
     """A tiny random model of two layers."""
-    trained = train_tokenizer("byte-bpe", CORPUS, 300)
+    masks = {"mask": "[MASK]"} if isinstance(head, MaskedLM) else {}
+    trained = train_tokenizer("byte-bpe", CORPUS, 300, special_tokens=masks)
     tokenizer = Tokenizer(trained.backend, trained.special_tokens, chat_templates={"default": TEMPLATE})
     stack = StackConfig(n_layers=2, attention=AttentionConfig(n_heads=2), positions=Rope())
     full = StackConfig(n_layers=2, attention=AttentionConfig(n_heads=2), positions=Rope(), visibility=Full())
@@ -78,6 +80,7 @@ def language_models() -> dict[str, LanguageModel]:
         "translator": language_model(CausalLM(), "encoder-decoder"),
         "vectors": language_model(Pooled(), "encoder"),
         "classes": language_model(SequenceClass(n_classes=3), "encoder"),
+        "masked": language_model(MaskedLM(), "encoder"),
     }
 
 
@@ -205,8 +208,8 @@ def build(language_models: dict[str, LanguageModel]) -> Build:
 
 @pytest.fixture(scope="module")
 def api(build: Build) -> Iterator[Api]:
-    """All four models."""
-    found = Api(build("writer", "translator", "vectors", "classes"))
+    """All models."""
+    found = Api(build("writer", "translator", "vectors", "classes", "masked"))
     yield found
     found.close()
 

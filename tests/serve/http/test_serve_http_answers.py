@@ -226,7 +226,19 @@ def test_vectors_and_classes_are_those_of_the_library(api: Any, language_models:
         answer = api("/v1/classify", {"model": "classes", "input": given}).json
         assert [own["label"] for own in answer["data"]] == [own.label for own in found]
         assert [own["probs"] for own in answer["data"]] == [pytest.approx(own.probabilities, abs=1e-5) for own in found]
-    for route, model in (("/v1/embeddings", "writer"), ("/v1/classify", "vectors"), ("/v1/completions", "vectors")):
+    text = "fox [MASK] dog [MASK]"
+    filled = api("/v1/fill-mask", {"model": "masked", "input": [text, "[MASK]"], "top_k": 3}).json
+    wanted = language_models["masked"].fill_mask(text, k=3)
+    assert [[(one["token"], one["score"]) for one in own] for own in filled["data"][0]["masks"]] == wanted
+    assert len(filled["data"][1]["masks"]) == 1 and filled["usage"]["prompt_tokens"] > 4
+    refused = api("/v1/fill-mask", {"model": "masked", "input": [text, "none"]}).error
+    assert (refused["param"], refused["code"]) == ("input[1]", "no_mask")
+    for route, model in (
+        ("/v1/embeddings", "writer"),
+        ("/v1/classify", "vectors"),
+        ("/v1/completions", "vectors"),
+        ("/v1/fill-mask", "writer"),
+    ):
         needed = {"prompt": "a"} if route == "/v1/completions" else {"input": "a"}
         assert api(route, {"model": model, **needed}).error["code"] == "model_not_capable"
 

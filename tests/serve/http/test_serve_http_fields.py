@@ -28,7 +28,12 @@ from transpect.serve.http.options import Biases, JsonObject
 from transpect.serve.http.tools import ToolChoice, ToolName
 
 TABLES = {route: make(Limits(messages=40)) for route, (make, _) in openapi.TABLES.items()}
-MODELS = {"/v1/translate": "translator", "/v1/embeddings": "vectors", "/v1/classify": "classes"}
+MODELS = {
+    "/v1/translate": "translator",
+    "/v1/embeddings": "vectors",
+    "/v1/classify": "classes",
+    "/v1/fill-mask": "masked",
+}
 NEEDED = {
     "/v1/completions": {"prompt": "a", "max_tokens": 1},
     "/v1/translate": {"text": "a", "max_tokens": 1},
@@ -36,6 +41,7 @@ NEEDED = {
     "/v1/responses": {"input": "a", "max_output_tokens": 1},
     "/v1/embeddings": {"input": "a"},
     "/v1/classify": {"input": "a"},
+    "/v1/fill-mask": {"input": "a [MASK]"},
     "/tokenize": {"prompt": "a"},
     "/detokenize": {"tokens": [5]},
 }

@@ -6,7 +6,17 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
 from transpect.serve.http.gate import Gate
-from transpect.serve.http.routes import chat, completions, embeddings, operations, page, reading, responses, tokens
+from transpect.serve.http.routes import (
+    chat,
+    completions,
+    embeddings,
+    masks,
+    operations,
+    page,
+    reading,
+    responses,
+    tokens,
+)
 from transpect.serve.http.service import Service
 
 __all__ = ["ROUTES", "application"]
@@ -17,6 +27,7 @@ ROUTES = (
     Route("/v1/responses", responses.create, methods=["POST"]),
     Route("/v1/embeddings", embeddings.create, methods=["POST"]),
     Route("/v1/classify", reading.classify, methods=["POST"]),
+    Route("/v1/fill-mask", masks.fill, methods=["POST"]),
     Route("/v1/translate", completions.translate, methods=["POST"]),
     Route("/tokenize", tokens.tokenize, methods=["POST"]),
     Route("/detokenize", tokens.detokenize, methods=["POST"]),

@@ -16,14 +16,19 @@ __all__ = ["Log", "quieten"]
 
 
 class Log:
-    """Lines of JSON.
+    """Lines of JSON. What can't be written (a full disk, a pipe that nobody reads any more) stops no request: lines are
+    lost, and the next one that can be written is preceded by how many.
 
     Args:
         stream: where they go; None is stderr.
+
+    Attributes:
+        lost: lines since the last one that was written.
     """
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream
+        self.lost = 0
 
     def tell(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
         """Write a line.
@@ -34,10 +39,18 @@ class Log:
             fields: more about it; those that are None are left out.
         """
         known = {name: value for name, value in fields.items() if value is not None}
-        line = {"time": _now(), "level": level, "event": event, **known}
+        lines = [{"time": _now(), "level": level, "event": event, **known}]
+        if self.lost:
+            lines.insert(0, {"time": _now(), "level": "error", "event": "lines lost", "count": self.lost})
         stream = self._stream or sys.stderr
-        stream.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
-        stream.flush()
+        try:
+            for line in lines:
+                stream.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+            stream.flush()
+        except (OSError, ValueError):  # the second is a stream that has been closed
+            self.lost += 1
+        else:
+            self.lost = 0
 
     def fail(self, event: str, error: BaseException, /, **fields: Any) -> None:
         """Write a line about an error that nobody expected, with where it came from."""

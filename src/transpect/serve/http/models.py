@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from transpect.base.errors import ConfigError
-from transpect.core import CausalLM, Pooled, SequenceClass
+from transpect.core import CausalLM, MaskedLM, Pooled, SequenceClass
 from transpect.lm import LanguageModel
 from transpect.serve import Engine, EngineConfig
 from transpect.serve.http.errors import ApiError, bad, unavailable
@@ -93,6 +93,7 @@ class Served:
             "translate": isinstance(config.head, CausalLM) and config.kind == "encoder-decoder",
             "embed": isinstance(config.head, Pooled),
             "classify": isinstance(config.head, SequenceClass),
+            "fill_mask": isinstance(config.head, MaskedLM),
         }
         if not able[ability]:
             words = {
@@ -100,6 +101,7 @@ class Served:
                 "translate": "translate",
                 "embed": "give embeddings",
                 "classify": "tell classes",
+                "fill_mask": "fill masks",
             }
             raise bad("model", f"The model '{self.id}' does not {words[ability]}.", "model_not_capable")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from transpect import __version__
 from transpect.serve.http.fields import Object, Table
 from transpect.serve.http.limits import Limits
-from transpect.serve.http.routes import chat, completions, embeddings, reading, responses, tokens
+from transpect.serve.http.routes import chat, completions, embeddings, masks, reading, responses, tokens
 
 __all__ = ["TABLES", "document"]
 
@@ -19,6 +19,7 @@ TABLES: Final[Mapping[str, tuple[Callable[[Limits], Table], str]]] = {
     "/v1/translate": (completions.translation_fields, "Translate texts."),
     "/v1/embeddings": (embeddings.fields, "A vector for each text."),
     "/v1/classify": (reading.fields, "The class of each text."),
+    "/v1/fill-mask": (masks.fields, "What may stand where a text has a mask."),
     "/tokenize": (tokens.fields, "Text to ids."),
     "/detokenize": (tokens.back_fields, "Ids to text."),
 }
