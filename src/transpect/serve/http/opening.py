@@ -31,6 +31,7 @@ class ServerConfig:
         models: at least one.
         host: where to listen; whoever lets others in needs keys.
         port: likewise; 0 is any free one.
+        replicas: how many processes answer, each with all models; more than one stand behind one that listens.
         api_keys: a file of keys (see `KeyFile`), besides those of the environment.
         log_prompts: whether prompts are written to the log.
         limits: of requests.
@@ -39,12 +40,14 @@ class ServerConfig:
     models: tuple[ModelSpec, ...]
     host: str = "127.0.0.1"
     port: int = 8000
+    replicas: int = 1
     api_keys: Path | None = None
     log_prompts: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         within("port", self.port, 0, 65535)
+        within("replicas", self.replicas)
         if not self.models:
             raise ConfigError("a server needs at least one model", remedy="Name one: transpect serve MODEL.")
 
@@ -57,14 +60,23 @@ def open_service(config: ServerConfig, environ: Mapping[str, str] = os.environ) 
         CheckpointError, TokenizerError: as `transpect.lm.load`.
     """
     keys = keys_of(config, environ)
+    check_keys(config, keys)
+    models = Models(open_model(spec) for spec in config.models)
+    return Service(models, limits=config.limits, keys=keys, log=Log(), log_prompts=config.log_prompts)
+
+
+def check_keys(config: ServerConfig, keys: Keys) -> None:
+    """Refuse to let others in without keys.
+
+    Raises:
+        ConfigError: a server that others can reach, and no key.
+    """
     if not is_loopback(config.host) and not len(keys):
         raise ConfigError(
             "a server that other machines can reach needs API keys",
             value=config.host,
             remedy=f"Pass --api-keys FILE or set {VARIABLE}, or leave --host away.",
         )
-    models = Models(open_model(spec) for spec in config.models)
-    return Service(models, limits=config.limits, keys=keys, log=Log(), log_prompts=config.log_prompts)
 
 
 def open_model(spec: ModelSpec) -> Served:

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from transpect.serve.http.app import application
 from transpect.serve.http.logs import quieten
@@ -30,6 +31,7 @@ class Server(uvicorn.Server):
         port: likewise; 0 is any free one.
         reload: what SIGHUP does.
         started: is told the address once it listens.
+        app: answers; None is the service's own routes.
     """
 
     def __init__(
@@ -40,10 +42,11 @@ class Server(uvicorn.Server):
         port: int = 8000,
         reload: Callable[[], Awaitable[None]] | None = None,
         started: Callable[[str], object] = lambda _: None,
+        app: ASGIApp | None = None,
     ) -> None:
         limits = service.limits
         config = uvicorn.Config(
-            application(service, local=is_loopback(host)),
+            application(service, local=is_loopback(host)) if app is None else app,
             host=host,
             port=port,
             http=cast(Any, partial(GuardedProtocol, limits)),
