@@ -178,22 +178,39 @@ def straight(tmp_path_factory: pytest.TempPathFactory, recipe_of: Callable[..., 
     return run
 
 
-def _as_process(sender: Connection, environment: dict[str, str], work: Callable[..., Any], given: Any) -> None:
+def _as_process(
+    pipes: list[tuple[Connection, Connection]],
+    rank: int,
+    environment: dict[str, str],
+    work: Callable[..., Any],
+    given: Any,
+) -> None:
     os.environ.update(environment)
+    sender = pipes[rank][1]
+    for _, other in pipes[:rank] + pipes[rank + 1 :]:
+        other.close()
     try:
         sender.send((work(*given), ""))
-    except BaseException:
+    except BaseException:  # what a test is told, whatever it is
         sender.send((None, traceback.format_exc()))
+
+
+def _answer(receiver: Connection, seconds: float) -> tuple[Any, str]:
+    try:
+        return receiver.recv() if receiver.poll(seconds) else ("silent", "")
+    except EOFError:
+        return "died", ""
 
 
 @pytest.fixture
 def together() -> Callable[..., list[Any]]:
-    """``together(n, work, *given)`` calls ``work`` in n processes, as `torchrun` would, and gives what each returned.
+    """``together(n, work, *given)`` calls ``work`` in n processes, as `torchrun` would, and gives what each returned,
+    or ``died``, or ``silent``.
 
     They are forked, so that nothing is imported again.
     """
 
-    def run(size: int, work: Callable[..., Any], *given: Any) -> list[Any]:
+    def run(size: int, work: Callable[..., Any], *given: Any, seconds: float = 100.0) -> list[Any]:
         torch.set_num_threads(1)
         fork = multiprocessing.get_context("fork")
         with socket.socket() as free:
@@ -202,13 +219,15 @@ def together() -> Callable[..., list[Any]]:
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
         pipes = [fork.Pipe(duplex=False) for _ in range(size)]
         processes = [
-            fork.Process(target=_as_process, args=(sender, {**place, "RANK": str(rank)}, work, given))
-            for rank, (_, sender) in enumerate(pipes)
+            fork.Process(target=_as_process, args=(pipes, rank, {**place, "RANK": str(rank)}, work, given))
+            for rank in range(size)
         ]
         for process in processes:
             process.start()
+        for _, sender in pipes:
+            sender.close()
         try:
-            said = [receiver.recv() if receiver.poll(100) else (None, "no answer") for receiver, _ in pipes]
+            said = [_answer(receiver, seconds) for receiver, _ in pipes]
         finally:
             for process in processes:
                 process.kill()

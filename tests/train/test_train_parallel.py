@@ -1,8 +1,11 @@
 """Several processes make the updates that one would make: loss, gradient, its norm, and what is measured."""
 
+import os
+import signal
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -16,11 +19,12 @@ from transpect.core.model import Transformer
 from transpect.core.presets import preset
 from transpect.core.tags import Tags
 from transpect.data.batch import IGNORE, Batch
-from transpect.train import Recipe, parse_recipe, read_metrics, train
+from transpect.train import Quiet, Recipe, TrainingError, parse_recipe, read_metrics, train
 from transpect.train.criteria import TokenCrossEntropy
 from transpect.train.parallel import ALONE, ParallelSpec, World
 from transpect.train.parallel.joining import joined
 from transpect.train.parallel.shares import check_shares, deal, share
+from transpect.train.state import read_state
 from transpect.train.updates import update
 
 import_module("transpect.train.parallel.together")  # once, before processes are forked
@@ -115,14 +119,13 @@ def test_every_row_of_an_update_is_read_once_whatever_the_number_of_processes(co
     )
 
 
-def test_what_can_not_be_shared_out_is_refused(recipe_of: Make, tmp_path: Path) -> None:
+def test_what_can_not_be_shared_out_is_refused(recipe_of: Make) -> None:
     check_shares(accumulate=8, batch_size=1, size=8)
     with pytest.raises(ConfigError, match=r"at least a row each.*train.accumulate a multiple of 8"):
         check_shares(accumulate=4, batch_size=1, size=8)
-    with pytest.raises(ConfigError, match="context parallelism"):
-        ParallelSpec(context=2)
-    with pytest.raises(ConfigError, match=r"multiple of parallel.tensor.*--nproc-per-node 2"):
-        train(recipe_of("causal", {"parallel.tensor": 2}), tmp_path / "run")
+    for name in ("tensor", "pipeline", "context"):
+        with pytest.raises(ConfigError, match=rf"got 'parallel.{name}: 2'"):
+            recipe_of("causal", {f"parallel.{name}": 2})
 
 
 def run_of(plain: dict[str, Any], changes: dict[str, Any], out: Path, resume: str = "auto") -> int:
@@ -170,3 +173,52 @@ def test_a_state_is_gone_on_from_by_another_number_of_processes(
     for steps in (3, 6, 10):
         run_of(recipe, {**TEN, "train.max_steps": steps}, one)
     assert curves(run) == pytest.approx(curves(one), rel=1e-5)
+
+
+class End(Quiet):
+    """Sends a process a signal at a step, if it is the one."""
+
+    def __init__(self, rank: int, number: signal.Signals) -> None:
+        self.rank, self.number = rank, number
+
+    def advance(self, step: int) -> None:
+        if step == 3 and int(os.environ["RANK"]) == self.rank:
+            os.kill(os.getpid(), self.number)
+
+
+def run_until_one_ends(plain: dict[str, Any], changes: dict[str, Any], out: Path, end: End) -> str:
+    begun = monotonic()
+    try:
+        train(parse_recipe(plain, changes.items()), out, resume="auto", loggers=[end])
+    except TrainingError as error:
+        assert monotonic() - begun < 30
+        return str(error)
+    return "finished"
+
+
+LONG = {**TEN, "train.max_steps": 10**6, "train.save_every": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dying", [0, 1])
+def test_where_one_is_killed_the_other_ends_with_a_named_error_and_both_go_on(
+    dying: int, plain: Callable[..., dict[str, Any]], tmp_path: Path, together: Together
+) -> None:
+    run = tmp_path / "run"
+    said = together(2, run_until_one_ends, plain("causal"), LONG, run, End(dying, signal.SIGKILL))
+    assert said[dying] == "died"
+    assert "a process of this run is gone" in said[1 - dying] and "--resume auto" in said[1 - dying]
+    assert read_state(run).step in (0, 2)
+    together(2, run_of, plain("causal"), TEN, run)
+    assert read_state(run).step == 10
+
+
+@pytest.mark.slow
+def test_one_that_is_stopped_is_missed(
+    plain: Callable[..., dict[str, Any]], tmp_path: Path, together: Together, capfd: pytest.CaptureFixture[str]
+) -> None:
+    changes = {**LONG, "parallel.heartbeat": 3.0}
+    end = End(1, signal.SIGSTOP)
+    said = together(2, run_until_one_ends, plain("causal"), changes, tmp_path / "run", end, seconds=20.0)
+    assert said == ["died", "silent"]
+    assert "(got 'process 1, silent for 3 s')" in capfd.readouterr().err

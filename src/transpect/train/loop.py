@@ -35,7 +35,7 @@ from transpect.train.interrupt import Interruption
 from transpect.train.job import Job, build
 from transpect.train.logger import Logger, Loggers, MetricsFile, NoMetrics, Run, SamplesFile, TensorBoard
 from transpect.train.parallel.devices import local_device
-from transpect.train.parallel.joining import joined
+from transpect.train.parallel.joining import joined, restarted
 from transpect.train.parallel.world import World
 from transpect.train.progress import Progress
 from transpect.train.randomness import seed_all, unchanged_randomness
@@ -90,9 +90,10 @@ def train(
     Args:
         recipe: what to train, on what, and how.
         out: the run directory.
-        resume: ``never`` starts anew, in a directory without a run; ``auto`` goes on with the run in ``out``, and
-            starts anew where there is none; a run directory is gone on from, into ``out``. On the same machine, with
-            the same build and number of threads, a run that goes on is bit for bit the run that never stopped.
+        resume: ``never`` starts anew, in a directory without a run (what `torchrun` starts again goes on); ``auto``
+            goes on with the run in ``out``, and starts anew where there is none; a run directory is gone on from, into
+            ``out``. On the same machine, with the same build and number of threads, a run that goes on is bit for bit
+            the run that never stopped.
         loggers: further loggers, told after our own.
         console: where progress is shown.
         should_stop: asked with the number of updates made before each further one; True saves and ends.
@@ -106,7 +107,7 @@ def train(
         TrainingError: the loss or the gradient is no longer a number.
     """
     run, spec = Path(out), recipe.train
-    source = origin(run, resume)
+    source = origin(run, "auto" if resume == "never" and restarted() else resume)
     screen = Console() if console is None else console
     device = local_device(resolve_device(spec.device))
     with unchanged_randomness(device), threads(spec.threads), joined(recipe.parallel, device) as world:

@@ -17,21 +17,33 @@ def joined(spec: ParallelSpec, device: torch.device) -> Iterator[World]:
     """The world of a run, for as long as the block lasts.
 
     Raises:
-        ConfigError: the processes are not as many as ``spec`` needs.
+        TrainingError: one of them is gone.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    spec.data_size(size)
     if size == 1:
         yield ALONE
         return
     import torch.distributed as dist
 
+    from transpect.train.parallel.heartbeat import Heartbeat, gone, is_loss
     from transpect.train.parallel.together import Together
 
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    heartbeat = Heartbeat(dist.get_rank(), size, spec.heartbeat)
     try:
         yield Together(spec, device)
+        heartbeat.stop()
+        dist.barrier()  # whoever holds the store leaves last
+    except RuntimeError as error:
+        if is_loss(error):
+            raise gone(str(error)) from error
+        raise
     finally:
         dist.destroy_process_group()
+
+
+def restarted() -> bool:
+    """Whether `torchrun` started this process in the place of one that failed (``--max-restarts``)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from transpect.base.errors import CheckpointError, TranspectError
 from transpect.train.optimizers import load_optimizer_tensors
+from transpect.train.parallel.heartbeat import is_loss
 from transpect.train.parallel.state import Directory, Finish
 
 
@@ -77,13 +78,10 @@ class Shards:
         try:
             self._saved.result()
         except Exception as error:
-            with self._open:
-                raise written_by_nobody(error) from error
-
-
-def written_by_nobody(error: Exception) -> TranspectError:
-    """The error of a state that some process could not write."""
-    return CheckpointError(f"the training state can't be written: {error}", remedy="Make room there.")
+            with self._open:  # whose directory is taken away again
+                if isinstance(error, TranspectError) or is_loss(error):
+                    raise
+                raise CheckpointError(f"the training state can't be written: {error}", remedy="Make room.") from error
 
 
 def stored(folder: Path) -> dict[str, TensorStorageMetadata]:

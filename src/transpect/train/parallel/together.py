@@ -29,8 +29,6 @@ from transpect.train.parallel.world import Compute, Through, World
 if TYPE_CHECKING:
     from transpect.train.recipe import Recipe
 
-PIPELINE, DATA, TENSOR = "pipeline", "data", "tensor"
-
 
 @final
 class Together(World):
@@ -43,22 +41,10 @@ class Together(World):
 
     def __init__(self, spec: ParallelSpec, device: torch.device) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        shape = (spec.pipeline, spec.data_size(self.size), spec.tensor)
-        self.mesh = init_device_mesh(device.type, shape, mesh_dim_names=(PIPELINE, DATA, TENSOR))
+        self.mesh = init_device_mesh(device.type, (self.size,), mesh_dim_names=("data",))
         self.spec = spec
         self._writers = dist.new_group(backend="gloo")  # for what is written while training goes on
-        self._data: DeviceMesh = self.mesh[DATA]
         self._around: nn.Module = nn.Module()
-
-    @property
-    def data_rank(self) -> int:
-        """Whose rows this process reads."""
-        return self._data.get_local_rank()
-
-    @property
-    def data_size(self) -> int:
-        """How many share out the rows."""
-        return self._data.size()
 
     def check(self, recipe: Recipe) -> None:
         if recipe.objective.remembers is not None:
@@ -67,14 +53,14 @@ class Together(World):
                 value=f"objective {recipe.objective.kind}, {self.size} processes",
                 remedy="Train it without torchrun, or choose an objective whose rows stand alone.",
             )
-        if recipe.objective.needs.whole_batches and recipe.train.accumulate % self.data_size:
+        if recipe.objective.needs.whole_batches and recipe.train.accumulate % self.size:
             raise ConfigError(
                 f"rows of a batch of the objective {recipe.objective.kind} belong to each other, so each process reads "
                 "micro-batches of its own",
-                value=f"train.accumulate {recipe.train.accumulate}, {self.data_size} processes by rows",
-                remedy=f"Set train.accumulate to {self.data_size} or a multiple of it.",
+                value=f"train.accumulate {recipe.train.accumulate}, {self.size} processes by rows",
+                remedy=f"Set train.accumulate to {self.size} or a multiple of it.",
             )
-        shares_weights = self.spec.data == "fsdp" or self.spec.together > 1
+        shares_weights = self.spec.data == "fsdp"
         whole = {
             "logging.samples": recipe.logging.samples,
             "logging.measures": recipe.logging.measures,
@@ -87,23 +73,23 @@ class Together(World):
                 value=f"parallel.data: {self.spec.data}",
                 remedy="Leave it out, or train with parallel.data: ddp alone.",
             )
-        check_shares(recipe.train.accumulate, recipe.train.batch_size, self.data_size)
+        check_shares(recipe.train.accumulate, recipe.train.batch_size, self.size)
 
     def spread(self, model: Transformer) -> None:
         around = Around(model)
         if self.spec.data == "fsdp":
-            self._around = shard(around, self._data)
+            self._around = shard(around, self.mesh)
         else:
-            self._around = replicate(around, self._data)
+            self._around = replicate(around, self.mesh)
 
     def seed(self, seed: int) -> int:
-        return (seed + 0x9E3779B97F4A7C15 * self.data_rank) % 2**63
+        return (seed + 0x9E3779B97F4A7C15 * self.rank) % 2**63
 
     def share(self, update: Sequence[Batch], counted: Callable[[Batch], bool]) -> list[Batch]:
-        return share(update, self.data_rank, self.data_size)
+        return share(update, self.rank, self.size)
 
     def deal(self, batches: Iterable[Batch], counted: Callable[[Batch], bool]) -> Iterator[tuple[Batch, int]]:
-        return deal(batches, self.data_rank, self.data_size)
+        return deal(batches, self.rank, self.size)
 
     @contextmanager
     def through(self, *, last: bool = True) -> Iterator[Through]:
@@ -112,7 +98,7 @@ class Together(World):
 
     def total(self, value: Tensor) -> Tensor:
         total = value.clone()
-        dist.all_reduce(total, group=self._data.get_group())
+        dist.all_reduce(total, group=self.mesh.get_group())
         return total
 
     def total_counts(self, counts: tuple[int, ...]) -> tuple[int, ...]:
@@ -141,8 +127,7 @@ class Together(World):
 
     @property
     def layout(self) -> Data:
-        sizes = {name: self.mesh[name].size() for name in (PIPELINE, DATA, TENSOR)}
-        return {"processes": self.size, "data": self.spec.data} | {f"{name}_size": n for name, n in sizes.items()}
+        return {"processes": self.size, "data": self.spec.data}
 
     def write(self, tensors: dict[str, Tensor], directory: Directory, finish: Finish) -> Pending:
         return Shards(tensors, directory, finish, self._writers, self.tell)
