@@ -101,6 +101,19 @@ def test_micro_batches_give_the_gradient_of_one_batch(
     assert distance(gradient(exact, parts, smoothing), plain_gradient(exact, batch, smoothing)) <= 1e-14
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_micro_batches_with_ten_labels_and_with_two(smoothing: float) -> None:
+    """Each weighs by its labels: what a mean of means gets wrong by the most."""
+    model = Transformer(config_of("decoder"))
+    ids = torch.randint(V, (4, T), generator=torch.Generator().manual_seed(1))
+    labels = torch.full_like(ids, IGNORE)
+    labels[0, :], labels[1, :3], labels[2, 5:] = ids[3], ids[3, :3], ids[3, 5:]
+    whole = Batch(ids, Tags.dense(4, T), labels)
+    parts = cut(whole, (2, 1, 1))
+    assert [part.n_labels for part in parts] == [10, 2, 0]
+    assert distance(gradient(model, parts, smoothing), plain_gradient(model, whole, smoothing)) <= 1e-6
+
+
 def test_a_mean_of_means_would_be_something_else() -> None:
     model, batch = Transformer(config_of("decoder")), batch_of("decoder")
     parts = [part for part in cut(batch, (1, 5)) if part.n_labels]
