@@ -5,11 +5,14 @@ Where an adapter is trained they hold it in the place of the weights, and the na
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from transpect.adapters import attach_empty
+from transpect.core.config import ModelConfig
 from transpect.core.model import Transformer
 from transpect.interop import atomic_directory, write_model
 from transpect.interop.blank import blank
@@ -39,17 +42,31 @@ def write_checkpoint(folder: Path, job: Job) -> None:
             write_config(job.config, staging, generation=job.generation, extra_config=labels)
             write_adapter(model, staging, adapter, _base(job))
         job.tokenizer.save(staging)
+        for name, config in job.criterion.beside(job.config).items():
+            (staging / name).mkdir()
+            write_model(_within(job.model, name, config), staging / name, generation=job.generation)
+            job.tokenizer.save(staging / name)
 
 
 def as_asked(job: Job, weights: dict[str, Tensor]) -> Transformer:
     """The model under the config that was asked for: packed documents are kept apart in training only, and a saved
     model is none the wiser. Its weights are the same storage."""
-    if job.model.config == job.config and job.world.size == 1:
+    if job.model.config == job.config and job.world.size == 1 and not job.criterion.beside(job.config):
         return job.model
     twin = blank(job.config)
     if job.recipe.train.adapter is not None:
         attach_empty(twin, job.recipe.train.adapter)
-    twin.load_state_dict(weights, assign=True)
+    twin.load_state_dict({name: weights[name] for name in twin.state_dict()}, assign=True)
+    return twin
+
+
+def _within(model: Transformer, name: str, config: ModelConfig) -> Transformer:
+    """A model that is trained within another one, with the parts that it borrows from that."""
+    inner, twin = model.get_submodule(name), blank(config)
+    weights: dict[str, Any] = {}
+    for part in twin.state_dict():
+        weights[part] = reduce(getattr, part.split("."), inner)
+    twin.load_state_dict({key: weight.detach() for key, weight in weights.items()}, assign=True)
     return twin
 
 

@@ -47,6 +47,8 @@ ROWS: dict[str, Row] = {
     "cli.eval.n_words.unit": {"en": "tagged", "zh": "被标注的词"},
     "cli.eval.n_pairs": {"en": "pairs", "zh": "文本对数"},
     "cli.eval.n_pairs.unit": {"en": "each among those of its batch", "zh": "各自在同批中辨认"},
+    "cli.eval.n_masks": {"en": "masks", "zh": "掩码数"},
+    "cli.eval.n_masks.unit": {"en": "filled by the generator", "zh": "由生成器填充"},
     "cli.eval.accuracy": {"en": "accuracy", "zh": "准确率"},
     "cli.eval.accuracy.unit": {"en": "share told right", "zh": "判断正确的比例"},
     "cli.eval.macro_f1": {"en": "macro F1", "zh": "宏平均 F1"},

@@ -7,6 +7,7 @@ from transpect.data.objectives.chat import Chat
 from transpect.data.objectives.classification import Classification
 from transpect.data.objectives.contrastive import Contrastive
 from transpect.data.objectives.denoising import Denoising
+from transpect.data.objectives.electra import Electra
 from transpect.data.objectives.masked import Masked
 from transpect.data.objectives.preference import Preference
 from transpect.data.objectives.prefix import Prefix
@@ -21,6 +22,7 @@ __all__ = [
     "Classification",
     "Contrastive",
     "Denoising",
+    "Electra",
     "Encoded",
     "Example",
     "Masked",

@@ -4,6 +4,7 @@ from transpect.train.criteria.base import Criterion, Loss, Setting, Sums, usual_
 from transpect.train.criteria.classification import ClassificationLoss, TokenClassificationLoss
 from transpect.train.criteria.contrastive import ContrastiveLoss
 from transpect.train.criteria.distillation import Distillation
+from transpect.train.criteria.electra import ElectraLoss
 from transpect.train.criteria.preference import Dpo, Ipo
 from transpect.train.criteria.tokens import CROSS_ENTROPY, CrossEntropy, TokenCrossEntropy
 
@@ -15,6 +16,7 @@ __all__ = [
     "CrossEntropy",
     "Distillation",
     "Dpo",
+    "ElectraLoss",
     "Ipo",
     "Loss",
     "Setting",

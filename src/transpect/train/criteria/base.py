@@ -22,6 +22,7 @@ from torch import Tensor
 
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
+from transpect.core.config import ModelConfig
 from transpect.core.context import NO_MEMORY, Memory
 from transpect.core.heads import Head
 from transpect.core.model import Transformer
@@ -79,6 +80,11 @@ class Criterion(ABC):
     def evaluation(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
         """The sums to judge a model by, under `torch.no_grad`; what is for training alone is left out."""
         return self.training(model, batch, memory)
+
+    def beside(self, config: ModelConfig) -> dict[str, ModelConfig]:
+        """Models that are trained within this one, of config ``config``, as its modules of these names; each is saved
+        in a directory of its name beside it."""
+        return {}
 
     def summary(self, measures: Mapping[str, Tensor], counts: Counts) -> dict[str, Tensor]:
         """What is recorded of the measures of several batches, added up: their means over the first count."""

@@ -53,6 +53,12 @@ class Together(World):
                 value=f"objective {recipe.objective.kind}, {self.size} processes",
                 remedy="Train it without torchrun, or choose an objective whose rows stand alone.",
             )
+        if recipe.objective.needs.one_process:
+            raise ConfigError(
+                f"the objective {recipe.objective.kind} trains a second model along, which one process does",
+                value=f"{self.size} processes",
+                remedy="Train it without torchrun.",
+            )
         if recipe.objective.needs.whole_batches and recipe.train.accumulate % self.size:
             raise ConfigError(
                 f"rows of a batch of the objective {recipe.objective.kind} belong to each other, so each process reads "
