@@ -260,6 +260,12 @@ def test_whoever_chats_stops_at_the_end_of_a_turn(letters: MakeTokenizer) -> Non
     assert Chat(template=ended).generation(tokenizer)["eos_token_id"] == both
 
 
+def test_a_template_of_the_recipe_is_saved_with_the_tokenizer(letters: MakeTokenizer, tmp_path: Path) -> None:
+    Chat(template=TEMPLATE).dressed(letters()).save(tmp_path)
+    assert Tokenizer.load(tmp_path).chat_templates == {"default": TEMPLATE}
+    assert Chat().dressed(letters()) is letters()
+
+
 def test_batches_are_a_function_of_seed_and_place(letters: MakeTokenizer) -> None:
     def made() -> Batches:
         return Batches(documents_of(), Chat(template=TEMPLATE), letters(), batch_size=2, seq_len=80, seed=4)

@@ -101,6 +101,7 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
         tokenizer = made_once(lambda: make_tokenizer(recipe.tokenizer, texts), world)
     else:
         tokenizer = load_tokenizer(state.tokenizer)
+    tokenizer = recipe.objective.dressed(tokenizer)
     full = recipe.resolve(tokenizer)
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)

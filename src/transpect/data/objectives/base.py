@@ -120,6 +120,10 @@ class Objective(Variant):
             ConfigError: the tokenizer lacks a special token, or ``seq_len`` is too small.
         """
 
+    def dressed(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer with what the objective itself brings along, such as a chat template."""
+        return tokenizer
+
     @abstractmethod
     def generation(self, tokenizer: Tokenizer) -> Generation:
         """The special ids that whoever writes with the trained model must use, by their names in

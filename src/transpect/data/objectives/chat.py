@@ -65,6 +65,9 @@ class Chat(Objective, kind="chat"):
             chat_template(tokenizer, self.template)
         return ChatTask(self, tokenizer, seq_len)
 
+    def dressed(self, tokenizer: Tokenizer) -> Tokenizer:
+        return with_template(tokenizer, self.template)
+
     def generation(self, tokenizer: Tokenizer) -> Generation:
         return chat_generation(tokenizer, self.template)
 
@@ -82,6 +85,18 @@ def chat_generation(tokenizer: Tokenizer, template: str) -> Generation:
         last = eos
     ends = [eos, last] if last in tokenizer.special_ids and last != eos else eos
     return {**({} if bos is None else {"bos_token_id": bos}), "eos_token_id": ends, "pad_token_id": filler(tokenizer)}
+
+
+def with_template(tokenizer: Tokenizer, template: str) -> Tokenizer:
+    """The tokenizer, whose default chat template is this one where it is Jinja source, and else its own."""
+    if "{" not in template:
+        return tokenizer
+    return Tokenizer(
+        tokenizer.backend,
+        tokenizer.special_tokens,
+        chat_templates={**tokenizer.chat_templates, "default": template},
+        extra_config=tokenizer.extra_config,
+    )
 
 
 def record_of(document: Document, kind: str, source: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
 from transpect.data.objectives.base import Encoded, Generation, Key, Needs, Objective, Task
-from transpect.data.objectives.chat import at_line, chat_generation, record_of
+from transpect.data.objectives.chat import at_line, chat_generation, record_of, with_template
 from transpect.data.packing import Piece, Plan, alone
 from transpect.data.ragged import Ints, Ragged
 from transpect.text.answers import Answers, encode_answers
@@ -54,6 +54,9 @@ class Preference(Objective, kind="preference"):
         if "{" not in self.template:
             chat_template(tokenizer, self.template)
         return PreferenceTask(self, tokenizer, seq_len)
+
+    def dressed(self, tokenizer: Tokenizer) -> Tokenizer:
+        return with_template(tokenizer, self.template)
 
     def generation(self, tokenizer: Tokenizer) -> Generation:
         return chat_generation(tokenizer, self.template)
