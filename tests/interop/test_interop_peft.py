@@ -1,6 +1,7 @@
 """Adapters against PEFT on models of `transformers`: ours opens there, theirs opens here, logits are equal."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,21 @@ KINDS: dict[str, Adapter] = {
     "dora": Dora(rank=2, alpha=5.0),
     "some": Lora(rank=2, alpha=4.0, targets=("query", "value", "layers.1.down")),
 }
+
+
+def sampled(grid: list[tuple[str, ...]], fast: set[tuple[str, ...]]) -> list[Any]:
+    """A grid of which a few cases are run every time, and the others with the slow tests."""
+    return [case if case in fast else pytest.param(*case, marks=pytest.mark.slow) for case in grid]
+
+
+WRITTEN = sampled(
+    list(product(MODELS, KINDS)),
+    {("gpt2", "lora"), ("llama", "rslora"), ("phi3", "dora"), ("bert-classes", "lora"), ("neox", "some")},
+)
+READ = sampled(
+    list(product(MODELS, ("lora", "dora"))),
+    {("gpt2", "dora"), ("bert-classes", "lora"), ("neox", "lora"), ("t5", "lora")},
+)
 
 
 def config_of(name: str) -> ModelConfig:
@@ -106,8 +122,7 @@ def close(a: Tensor, b: Tensor, rel: float = 1e-5) -> None:
     assert (a - b).abs().max() <= rel * b.abs().max()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "kind"), WRITTEN)
 def test_what_we_write_peft_computes(name: str, kind: str, origins: dict[str, Path], tmp_path: Path) -> None:
     if kind == "some" and name in ("phi3", "neox"):
         options: Adapter = Lora(rank=2, alpha=4.0, targets=("query", "up"))
@@ -126,10 +141,10 @@ def test_what_we_write_peft_computes(name: str, kind: str, origins: dict[str, Pa
     close(ours(load_model(tmp_path)), ours(model))  # it names its model
 
 
-@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
-@pytest.mark.parametrize("name", MODELS)
-def test_what_peft_writes_we_compute(name: str, dora: bool, origins: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "kind"), READ)
+def test_what_peft_writes_we_compute(name: str, kind: str, origins: dict[str, Path], tmp_path: Path) -> None:
     """Fused modules there have one A for several layers of ours; some layers have ranks of their own."""
+    dora = kind == "dora"
     base = MODELS[name][2].from_pretrained(origins[name])
     tail = FUSED.get(name, {"llama": ["q_proj", "down_proj"], "t5": ["q", "wo"]}.get(name, ["query", "dense"]))
     settings = peft.LoraConfig(
@@ -161,7 +176,7 @@ def test_what_peft_writes_we_compute(name: str, dora: bool, origins: dict[str, P
     assert all(torch.equal(kept[key], first[key]) for key in kept if "lora_" in key)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
 def test_merging_is_exact_and_leaves_the_model_as_it_was(name: str, origins: dict[str, Path]) -> None:
     model = adapted(origins[name], KINDS["dora"])
     before, state = ours(model), {key: value.clone() for key, value in model.state_dict().items()}

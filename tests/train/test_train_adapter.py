@@ -56,7 +56,9 @@ def begun(origin: Path, plain: Callable[..., dict[str, Any]]) -> Callable[..., R
     return make
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize(
+    "adapter", ["lora", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("dora", "tokens"))]
+)
 def test_a_run_trains_adapters_alone_and_goes_on_bit_for_bit(
     adapter: str, origin: Path, begun: Callable[..., Recipe], tmp_path: Path, stop_at: Any
 ) -> None:

@@ -63,7 +63,7 @@ def started(plain: Plain, place: Path, family: str, **changes: Any) -> dict[str,
     return {**data, "model": {"path": str(place), **changes}}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:])])
 def test_begins_as_the_checkpoint_and_is_saved_as_its_family(
     family: str, origins: dict[str, Path], plain: Plain, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
@@ -86,7 +86,7 @@ def test_begins_as_the_checkpoint_and_is_saved_as_its_family(
     assert json.loads((tmp_path / "run/last/generation_config.json").read_text())["temperature"] == 0.7
 
 
-@pytest.mark.parametrize("family", ["gpt2", "bert-base"])
+@pytest.mark.parametrize("family", ["gpt2", pytest.param("bert-base", marks=pytest.mark.slow)])
 def test_resumes_bit_for_bit_without_its_checkpoint(
     family: str, origins: dict[str, Path], plain: Plain, tmp_path: Path, assert_same: Any, stop_at: Any
 ) -> None:
