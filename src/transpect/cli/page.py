@@ -14,6 +14,7 @@ __all__ = ["COMMANDS", "front_page"]
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": (),
     "train": (),
+    "plan": (),
     "compare": (),
     "generate": (),
     "chat": (),

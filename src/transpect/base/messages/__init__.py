@@ -16,6 +16,7 @@ from transpect.base.messages import (
     demo,
     options,
     parameters,
+    plan,
     quantize,
     serve,
     tables,
@@ -49,4 +50,5 @@ TABLE: Mapping[str, Row] = _joined(
     bench.ROWS,
     quantize.ROWS,
     serve.ROWS,
+    plan.ROWS,
 )
