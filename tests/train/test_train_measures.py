@@ -18,7 +18,7 @@ from transpect.train.measures import EntropyTap, part_of
 from transpect.train.state import read_state
 
 Make = Callable[..., Recipe]
-ALL = {"logging.measures": ["norms", {"kind": "attention", "rows": 2}]}
+ALL = {"logging.measures": ["norms", {"kind": "attention", "rows": 2}, {"kind": "utilisation", "peak": 1e9}]}
 SAMPLES = {"logging.samples": {"prompts": ["the c", ""], "max_new_tokens": 3}}
 
 
@@ -119,3 +119,13 @@ def test_samples_that_can_t_be_are_refused_before_the_first_step(
     with pytest.raises(ConfigError, match=says):
         train(recipe_of(objective, {"logging.samples": samples}), tmp_path / "run")
     assert not (tmp_path / "run" / "state").exists()
+
+
+@pytest.mark.parametrize("objective", ["causal", "seq2seq"])
+def test_utilisation_is_flops_over_the_peak(objective: str, recipe_of: Make, tmp_path: Path) -> None:
+    """Of a model whose matrices have W weights, 6·W FLOPs a token and some more for attention."""
+    train(recipe_of(objective, {"logging.measures": [{"kind": "utilisation", "peak": 1e9}]}), tmp_path)
+    weights = sum(w.numel() for name, w in read_state(tmp_path).part("model").items() if w.ndim == 2)
+    for line in read_metrics(tmp_path):
+        per_token = (line["utilisation"] or 0.0) / (line["tokens_per_s"] or 1.0) * 1e9
+        assert 1.5 * weights < per_token < 9 * weights

@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": (),
     "train": (),
     "plan": (),
+    "runs": (),
     "compare": (),
     "generate": (),
     "chat": (),

@@ -65,7 +65,7 @@ def _show(found: Planned) -> None:
 
     screen, best, spec = console(), found.best, found.reading.recipe.train
 
-    def say(key: str, **values: object) -> None:
+    def say(key: str, **values: str | int | float | timedelta | None) -> None:
         screen.print(tr(key, **values), markup=False, soft_wrap=True)
 
     tokens = found.reading.mean.n_tokens * spec.accumulate
@@ -80,7 +80,8 @@ def _show(found: Planned) -> None:
     memory = best.memory
     rows = table(tr("plan.memory", moment=memory.moment), "", "", numbers=(1, 2))
     amounts = [(name, getattr(memory, name)) for name in ("base", "weights", "gradients", "optimizer")]
-    for name, amount in [*amounts, ("activations", memory.kept), ("loss", memory.loss), ("passing", memory.passing)]:
+    ending = [("passing", memory.passing), ("holes", memory.holes)]
+    for name, amount in [*amounts, ("activations", memory.kept), ("loss", memory.loss), *ending]:
         rows.add_row(tr(f"plan.{name}"), size_of(amount), f"{amount / memory.peak:.0%}")
         if name == "activations":
             for layer, own in _folded(memory.activations):

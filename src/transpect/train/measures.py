@@ -1,4 +1,4 @@
-"""What else a run can measure, and costs nothing unless it is asked for: norms by part, the entropy of attention.
+"""What else a run can measure, and costs nothing unless it is asked for: norms by part, utilisation, entropies.
 
 Axes: B batch, T query, S key, H heads.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import within
+from transpect.base.checks import above, within
 from transpect.base.codec import Variant
 from transpect.core.attention import Attention
 from transpect.core.context import NO_SOURCE
@@ -143,6 +143,45 @@ def part_of(name: str, by: Literal["layer", "branch"]) -> str:
         return f"{tower}.{what}"
     branch = re.search(r"branches\.(\w+)\.", rest)
     return f"{tower}.{number}" if by == "layer" else f"{tower}.{number}.{branch[1] if branch else 'norms'}"
+
+
+# utilisation
+
+
+@dataclass(frozen=True)
+class Utilisation(Measure, kind="utilisation"):
+    """Model FLOPs utilisation: FLOPs of the model a second, forward and backward with nothing computed twice, as a
+    share of what the device could do (Chowdhery et al. 2022, "PaLM", appendix B).
+
+    Attributes:
+        peak: FLOPs a second of all devices; None is measured at the start: a matrix product of 1024³ in the precision
+            of the run, by as many threads.
+    """
+
+    peak: float | None = None
+
+    def __post_init__(self) -> None:
+        above("peak", self.peak, 0)
+
+    def build(self, job: Job, optimizer: torch.optim.Optimizer) -> Meter:
+        from transpect.train.planning import Work, gemm_peak, parts_of, training_flops
+
+        recipe = job.recipe
+        length = recipe.seq_len
+        source = length if len(job.config.towers) > 1 else 0
+        flops = training_flops(parts_of(job.config, Work(1, length, source))) / (length + source)
+        peak = gemm_peak(job.model.device, recipe.train.precision) if self.peak is None else self.peak
+        return UtilisationMeter(flops / peak)
+
+
+class UtilisationMeter(Meter):
+    """Counts every real token as one of a full row."""
+
+    def __init__(self, a_token: float) -> None:
+        self._a_token = a_token
+
+    def recorded(self, record: Record) -> Numbers:
+        return {"utilisation": float(record["tokens_per_s"]) * self._a_token}
 
 
 # attention

@@ -266,7 +266,7 @@ class LoggingSpec:
         tensorboard: write event files for TensorBoard.
         progress: ``bar``, ``lines``, ``none``, or ``auto``: a bar on a terminal, lines elsewhere.
         trackers: experiment trackers of others that are told too: ``wandb``, ``swanlab``.
-        measures: what else is measured: ``norms``, ``attention``.
+        measures: what else is measured: ``norms``, ``utilisation``, ``attention``.
         samples: what the model writes at evaluations; null is nothing.
     """
 

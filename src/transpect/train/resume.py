@@ -79,7 +79,7 @@ def changes(before: Data, now: Data) -> list[str]:
     Raises:
         ConfigError: something that a run can't change on its way.
     """
-    old, new = dict(_leaves(before)), dict(_leaves(now))
+    old, new = dict(leaves(before)), dict(leaves(now))
     different = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     for key in different:
         if any(key == fixed or key.startswith(f"{fixed}.") for fixed in FIXED):
@@ -109,9 +109,10 @@ def _check_free(run: Path) -> None:
         raise ConfigError(f"this directory already holds a run ({', '.join(held)})", value=run, remedy=remedy)
 
 
-def _leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values, of nested mappings."""
     if isinstance(data, dict) and data:
         for key, value in data.items():
-            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
     else:
         yield path, data

@@ -18,6 +18,7 @@ from transpect.base.messages import (
     parameters,
     plan,
     quantize,
+    runs,
     serve,
     tables,
     verify,
@@ -51,4 +52,5 @@ TABLE: Mapping[str, Row] = _joined(
     quantize.ROWS,
     serve.ROWS,
     plan.ROWS,
+    runs.ROWS,
 )

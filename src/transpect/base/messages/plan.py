@@ -41,6 +41,7 @@ ROWS: dict[str, Row] = {
     "plan.activations": {"en": "activations", "zh": "激活值"},
     "plan.loss": {"en": "logits and loss", "zh": "logits 与损失"},
     "plan.passing": {"en": "at work for a moment", "zh": "临时占用"},
+    "plan.holes": {"en": "held by the allocator", "zh": "分配器保留"},
     "plan.total": {"en": "total", "zh": "合计"},
     "plan.time": {"en": "Time of an update", "zh": "每次更新的时间"},
     "plan.products": {"en": "matrix products", "zh": "矩阵乘法"},

@@ -23,6 +23,7 @@ __all__ = [
     "Work",
     "bytes_named",
     "choose",
+    "gemm_peak",
     "hardware_named",
     "layouts",
     "memory_of",

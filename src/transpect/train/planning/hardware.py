@@ -11,13 +11,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import ConfigError
 from transpect.base.memory import available_memory
 from transpect.train.planning.parts import WIDE, Product, Scores
 from transpect.train.precision import Precision
+
+if TYPE_CHECKING:
+    import torch
 
 GIB: Final = 1 << 30
 REACHED: Final = 0.6
@@ -234,10 +237,29 @@ def _timed(run: Callable[[], object]) -> float:
     return perf_counter() - begun
 
 
+def gemm_peak(device: torch.device, precision: Precision) -> float:
+    """Multiplications and additions a second of a large matrix product on a device, the best of some."""
+    import torch
+
+    side = 1024 if device.type == "cpu" else 8192
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    a, b = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(2))
+
+    def multiply() -> None:
+        product = a @ b
+        if device.type != "cpu":
+            product[0, 0].item()  # waits for the device
+
+    multiply()
+    return 2 * side**3 / min(_timed(multiply) for _ in range(ThisMachine.BEST_OF))
+
+
 def this_machine() -> Hardware:
     """This machine's row: its memory, and what a large product and a large tensor show."""
-    tried = ThisMachine()
+    import torch
+
+    tried, cpu = ThisMachine(), torch.device("cpu")
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
-    peak = {own: 2 * 1024**3 / tried.product(Product(1024, 1024, 1024), own) for own in precisions}
+    peak: dict[str, float] = {own: gemm_peak(cpu, own) for own in precisions}
     bandwidth = 1e9 / tried.moving(10**9, 128 << 20)
     return Hardware("this machine", available_memory(), bandwidth, peak, launch=tried.calls(1), gpu=False)

@@ -25,6 +25,7 @@ from transpect.core.stack_config import StackConfig
 from transpect.interop.blank import blank
 from transpect.train.measures import part_of
 from transpect.train.precision import Precision
+from transpect.train.recompute import AT_ONCE
 
 WIDE = 4
 """Bytes of a number in float32."""
@@ -235,7 +236,8 @@ def _layer(config: ModelConfig, kind: StackConfig, name: str, queries: int, work
             if place.after and number == len(step) - 1:
                 kept += n * d * WIDE + of_norm(kind.norm, n, d, work)
             moved = part.moved + 8 * n * d * WIDE
-            passing = part.passing + 3 * n * d * WIDE
+            # slopes of the residual stream, of what the norm gave and of its input; and what it gave, computed again
+            passing = part.passing + 4 * n * d * WIDE
             yield replace(part, name=f"{name}.{branch}", kept=kept, moved=moved, passing=passing, calls=part.calls + 4)
 
 
@@ -326,6 +328,8 @@ def _feed_forward(ffn: FeedForward, n: int, d: int, work: Work) -> Part:
         kept += n * d * ways * work.low
         casts = work.low * d * f * (ways if again else ways + 1)
     passing = n * f * (ways + (0 if again else 1)) * work.low
+    if again:  # a chunk's slope, square, steepness and value; of a gate by autograd, results and slopes of both ways
+        passing += min(AT_ONCE, n * f) * (4 if ways == 1 else 6) * WIDE
     return Part(
         "",
         products=products,

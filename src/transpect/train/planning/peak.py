@@ -17,6 +17,11 @@ CUDA_CONTEXT = 500 << 20
 """Bytes that a process holds on a GPU before its first tensor: some 0.5 GiB on current drivers."""
 
 
+HEAP = 0.45
+"""Share of what lives at the peak that glibc's heap holds besides, in the holes between blocks, where freed memory is
+kept (`transpect.base.allocator`): of the allocator, and the same for all recipes (benchmarks/plan.py)."""
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes on a device, by what they are for, at the moment when there are most.
@@ -27,6 +32,7 @@ class Memory:
         activations: what is kept from the forward to the backward pass, by layer.
         loss: logits at a time, and the gradients that the loss keeps.
         passing: what is at work for a moment.
+        holes: what an allocator holds between blocks.
         moment: when: ``loss``, ``backward`` (of which part), ``update`` or ``evaluation``.
     """
 
@@ -37,6 +43,7 @@ class Memory:
     activations: dict[str, int]
     loss: int
     passing: int
+    holes: int
     moment: str
 
     @property
@@ -48,7 +55,7 @@ class Memory:
     def peak(self) -> int:
         """The sum of all."""
         held = self.weights + self.gradients + self.optimizer
-        return self.base + held + self.kept + self.loss + self.passing
+        return self.base + held + self.kept + self.loss + self.passing + self.holes
 
 
 def memory_of(
@@ -109,11 +116,12 @@ def memory_of(
         rows = min(evaluated, max(1, LOGITS_AT_ONCE // vocab_size))
         each = 2 * WIDE + (0 if work.low == WIDE else work.low)
         moment("evaluation", 0, rows * vocab_size * each, max(part.passing for part in body[1:]), 0)
-    _, name, gradients, loss, passing, living = max(moments)
+    total, name, gradients, loss, passing, living = max(moments)
     activations: dict[str, int] = {}
     for part, own in zip(body[:living], kept[:living], strict=True):
         activations[part.layer] = activations.get(part.layer, 0) + own
-    return Memory(base, weights, gradients, optimizer, activations, loss, passing, name)
+    holes = round(HEAP * (total - base)) if work.again else 0
+    return Memory(base, weights, gradients, optimizer, activations, loss, passing, holes, name)
 
 
 def _by_layer(parts: Sequence[Part]) -> dict[str, int]:

@@ -8,15 +8,23 @@ from typing import Any
 from transpect.base.allocator import keep_freed_memory
 from transpect.base.devices import set_threads
 from transpect.base.errors import ConfigError
+from transpect.core import Transformer, override, preset
+from transpect.core.tags import Tags
+from transpect.data.batch import Batch
 from transpect.interop.blank import blank
+from transpect.train.optimizers import AdamW
 from transpect.train.planning.choice import ROOM, Chosen, choose
 from transpect.train.planning.hardware import Hardware, ThisMachine, this_machine
-from transpect.train.planning.parts import Part, Work, parts_of
-from transpect.train.planning.peak import Memory, memory_of, state_bytes
+from transpect.train.planning.parts import Part, parts_of
+from transpect.train.planning.peak import memory_of, state_bytes
 from transpect.train.planning.reading import Reading, resident, work_of
 from transpect.train.planning.scaling import Layout
-from transpect.train.planning.seconds import Time, time_of, training_flops
+from transpect.train.planning.seconds import time_of, training_flops
 from transpect.train.recipe import Recipe
+from transpect.train.recompute import recompute_activations
+from transpect.train.updates import update
+
+TINY = {"d_model": 64, "n_layers": 1, "n_heads": 2, "d_ff": 128, "vocab_size": 64, "context_length": 64}
 
 
 @dataclass(frozen=True)
@@ -176,10 +184,13 @@ def plan(
 
 
 def _base(recipe: Recipe) -> int:
-    """What the process of a run holds before its model: what this one does once it has imported the same."""
+    """What the process of a run holds besides its own tensors: what this one does once it has made an update of a model
+    that is next to nothing, for which all libraries and all code of torch that takes part have been loaded."""
     if recipe.logging.tensorboard:
-        import torch.utils.tensorboard  # noqa: F401
+        import torch.utils.tensorboard
+    config = override(preset("llama"), TINY.items())
+    model = recompute_activations(Transformer(config, seed=0)).train()
+    ids = torch.zeros(4, config.context_length, dtype=torch.int64)
+    batch = Batch(ids, Tags.dense(*ids.shape), ids)
+    update(model, AdamW().build(model), [batch], rate=1e-3, clip=1.0, precision=recipe.train.precision)
     return resident()
-
-
-__all__ = ["Memory", "Planned", "Time", "Work", "plan"]
