@@ -65,18 +65,20 @@ def _show(found: Planned) -> None:
 
     screen, best, spec = console(), found.best, found.reading.recipe.train
 
-    def say(key: str, **values: str | int | float | timedelta | None) -> None:
-        screen.print(tr(key, **values), markup=False, soft_wrap=True)
+    def say(text: str) -> None:
+        screen.print(text, markup=False, soft_wrap=True)
 
     tokens = found.reading.mean.n_tokens * spec.accumulate
     say(
-        "plan.model",
-        parameters=f"{found.parameters:,}",
-        flops=f"{found.flops:.3g}",
-        tokens=f"{tokens:,}",
-        steps=f"{spec.max_steps:,}",
+        tr(
+            "plan.model",
+            parameters=f"{found.parameters:,}",
+            flops=f"{found.flops:.3g}",
+            tokens=f"{tokens:,}",
+            steps=f"{spec.max_steps:,}",
+        )
     )
-    say("plan.on", devices=found.devices, hardware=found.hardware.name, memory=size_of(found.hardware.memory))
+    say(tr("plan.on", devices=found.devices, hardware=found.hardware.name, memory=size_of(found.hardware.memory)))
     memory = best.memory
     rows = table(tr("plan.memory", moment=memory.moment), "", "", numbers=(1, 2))
     amounts = [(name, getattr(memory, name)) for name in ("base", "weights", "gradients", "optimizer")]
@@ -102,23 +104,24 @@ def _show(found: Planned) -> None:
     screen.print()
     if found.devices > 1:
         _show_ways(found.chosen[:SHOWN])
-    if not found.fits or found.devices > 1:
+    if not found.fits:
         keys = f"train.batch_size={best.work.rows} train.accumulate={best.accumulate}"
         if best.work.checkpointed:
-            keys += f" ({tr('plan.column.again')})"
-        if not found.fits:
-            say("plan.change", keys=keys)
+            keys += " train.activations=checkpoint"
+        say(tr("plan.change", keys=keys))
     say(
-        "plan.run",
-        time=timedelta(seconds=round(found.seconds)),
-        steps=f"{spec.max_steps:,}",
-        rate=f"{found.tokens_per_s:,.0f}",
-        share=f"{found.utilisation:.0%}",
+        tr(
+            "plan.run",
+            time=timedelta(seconds=round(found.seconds)),
+            steps=f"{spec.max_steps:,}",
+            rate=f"{found.tokens_per_s:,.0f}",
+            share=f"{found.utilisation:.0%}",
+        )
     )
     if found.cost:
-        say("plan.cost", cost=f"{found.cost:,.2f}")
+        say(tr("plan.cost", cost=f"{found.cost:,.2f}"))
     if found.steps_in_time is not None:
-        say("plan.hours", hours=found.hours, steps=f"{found.steps_in_time:,}")
+        say(tr("plan.hours", hours=found.hours, steps=f"{found.steps_in_time:,}"))
 
 
 def _show_ways(ways: list[Chosen]) -> None:

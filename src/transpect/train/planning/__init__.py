@@ -1,7 +1,15 @@
 """What a recipe will need before it runs: parameters, operations, memory by part, time and cost; and how it scales."""
 
 from transpect.train.planning.choice import Chosen, choose
-from transpect.train.planning.hardware import HARDWARE, Hardware, ThisMachine, bytes_named, hardware_named, this_machine
+from transpect.train.planning.hardware import (
+    HARDWARE,
+    Hardware,
+    ThisMachine,
+    bytes_named,
+    gemm_peak,
+    hardware_named,
+    this_machine,
+)
 from transpect.train.planning.parts import Part, Work, parts_of
 from transpect.train.planning.peak import Memory, memory_of, state_bytes
 from transpect.train.planning.reading import Reading, resident, work_of

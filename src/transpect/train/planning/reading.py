@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from transpect.core.config import ModelConfig
 from transpect.data.batch import Batch
 from transpect.data.loader import Batches
+from transpect.train.activations import Checkpoint
 from transpect.train.job import documents, make_tokenizer
 from transpect.train.planning.parts import Work
 from transpect.train.recipe import Recipe
@@ -80,6 +81,7 @@ def work_of_batch(batch: Batch, recipe: Recipe) -> Work:
         tokens=batch.n_tokens,
         precision=recipe.train.precision,
         masked=batch.tags.start is None,
+        checkpointed=isinstance(recipe.train.activations, Checkpoint),
     )
 
 
@@ -93,29 +95,25 @@ def resident() -> int:
 
 
 def _largest(works: list[Work]) -> Work:
-    first = works[0]
-    return Work(
-        rows=first.rows,
+    return replace(
+        works[0],
         length=max(work.length for work in works),
         source=max(work.source for work in works),
         labels=max(work.n_labels for work in works),
         tokens=max(work.n_tokens for work in works),
-        precision=first.precision,
         masked=any(work.masked for work in works),
     )
 
 
 def _mean(works: list[Work]) -> Work:
     def mean(values: list[int]) -> int:
-        return round(sum(values) / len(values))
+        return max(1, round(sum(values) / len(values)))
 
-    first = works[0]
-    return Work(
-        rows=first.rows,
+    return replace(
+        works[0],
         length=mean([work.length for work in works]),
-        source=mean([work.source for work in works]),
-        labels=max(1, mean([work.n_labels for work in works])),
+        source=mean([work.source for work in works]) if works[0].source else 0,
+        labels=mean([work.n_labels for work in works]),
         tokens=mean([work.n_tokens for work in works]),
-        precision=first.precision,
         masked=any(work.masked for work in works),
     )
