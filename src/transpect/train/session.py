@@ -150,10 +150,10 @@ class Session:
         self._saved_step, self._kept_then = self.progress.step, self._kept
 
     def _settle(self) -> None:
-        """Wait until the last state is on the disk; then nothing needs what it does not name."""
+        """Wait until the last state is on the disk; then nothing needs what neither it nor the next one names."""
         self._saving.wait()
         if self._job.world.leads:
-            remove_others(self._run, self._kept_then)
+            remove_others(self._run, {*self._kept_then, *self._kept})
 
     def _step(self) -> None:
         """One update; what a batch whose gradient overflows was to move is moved by the next."""

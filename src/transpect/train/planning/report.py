@@ -187,7 +187,7 @@ def _base(recipe: Recipe) -> int:
     """What the process of a run holds besides its own tensors: what this one does once it has made an update of a model
     that is next to nothing, for which all libraries and all code of torch that takes part have been loaded."""
     if recipe.logging.tensorboard:
-        import torch.utils.tensorboard
+        import_module("torch.utils.tensorboard")
     config = override(preset("llama"), TINY.items())
     model = recompute_activations(Transformer(config, seed=0)).train()
     ids = torch.zeros(4, config.context_length, dtype=torch.int64)
