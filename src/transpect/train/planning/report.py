@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from typing import Any
+
+import torch
 
 from transpect.base.allocator import keep_freed_memory
 from transpect.base.devices import set_threads
