@@ -30,7 +30,7 @@ from transpect.serve.runner import Whole
 from transpect.serve.sizing import Size
 from transpect.text import Tokenizer
 
-FEW: Final = 128
+FEW: Final = 256
 """Tokens of the longest prompt that is read by passes of few rows: in pieces that leave room for others these are
 as quick."""
 
