@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -56,8 +57,8 @@ def _distinct(documents: Iterator[Document]) -> Iterator[Document]:
     """Each document that is equal to none before it: 16 bytes of each are remembered."""
     seen: set[bytes] = set()
     for document in documents:
-        target = "" if document.target is None else f"\0{document.target}"
-        digest = blake2b(f"{document.text}{target}".encode(), digest_size=16).digest()
+        said = json.dumps([document.text, document.target, document.record])
+        digest = blake2b(said.encode(), digest_size=16).digest()
         if digest not in seen:
             seen.add(digest)
             yield document

@@ -38,7 +38,7 @@ from transpect.text.tokenizer import Tokenizer
 SHARD_TOKENS: Final = 2**26
 PART: Final = 512
 """How many documents are encoded at a time,"""
-PART_CHARACTERS: Final = 2**20
+PART_CHARACTERS: Final = 2**17
 """or fewer, where they are long."""
 
 
@@ -154,6 +154,14 @@ def _unread(source: Source, bad: BadLines, folder: Path, done: Sequence[Shard]) 
                 file=document.file,
                 line=document.line,
                 remedy="Leave `target` out of the source.",
+            )
+        if document.record is not None:
+            raise DataError(
+                "token files hold plain texts, and this is a record of several",
+                value=source.kind,
+                file=document.file,
+                line=document.line,
+                remedy="Train on the source itself.",
             )
         before = next(known, None)
         if before is not None:
