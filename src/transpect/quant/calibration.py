@@ -100,7 +100,7 @@ def calibrated_model(
 
     solver.solve(_within(model.head, wanted), head)
     for target in tied:
-        solver.put(target, solver.hessian(model.head.project, weight_of(target.module), head))
+        solver.put(target, solver.hessian(model.head.get_submodule("project"), weight_of(target.module), head))
     return model.train(training)
 
 
