@@ -150,9 +150,15 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
 
 
 def _generation(recipe: Recipe, tokenizer: Tokenizer) -> Data:
-    """The special ids of an objective; what a checkpoint says of how it is decoded stands."""
+    """The special ids of an objective; what a checkpoint says of how it is decoded stands, but that writing ends also
+    with what the objective ends with, where that is one of several."""
     own: Data = {} if recipe.model.path is None else load_generation(recipe.model.path)
-    return {**recipe.objective.generation(tokenizer), **own}
+    asked = recipe.objective.generation(tokenizer)
+    ends = asked.get("eos_token_id")
+    if isinstance(ends, list):
+        known = [] if own.get("eos_token_id") is None else own["eos_token_id"]
+        own["eos_token_id"] = list(dict.fromkeys([*(known if isinstance(known, list) else [known]), *ends]))
+    return {**asked, **own}
 
 
 def _skipped(train: Documents, valid: Documents | None, *, held_out: bool) -> Skipped:
