@@ -75,9 +75,9 @@ class _Adafactor(torch.optim.Optimizer):
         if not state:
             self._begin(state, weight)
         state["step"] += 1
-        alpha: Any = rate * _rms(weight).clamp_(min=options.eps[1]) if options.scale_by_weight else rate
+        alpha: Any = rate * _rms(weight).clamp(min=options.eps[1]) if options.scale_by_weight else rate
         moved = gradient * self._inverse_root(state, gradient)
-        moved.div_((_rms(moved) / options.clip).clamp_(min=1.0)).mul_(alpha)
+        moved = moved / (_rms(moved) / options.clip).clamp(min=1.0) * alpha
         if options.beta1 is not None:
             moved = state["exp_avg"].lerp_(moved, 1.0 - options.beta1)
         if weight_decay:
@@ -100,11 +100,12 @@ class _Adafactor(torch.optim.Optimizer):
         square = gradient.square().add_(self.options.eps[0])
         if gradient.ndim < 2:
             return state["square"].lerp_(square, new).rsqrt()
-        row = state["row"].lerp_(square.mean(-1), new)  # [.., R]
-        column = state["column"].lerp_(square.mean(-2), new)  # [.., C]
-        of_row = (row / row.mean(-1, keepdim=True)).rsqrt_()
+        # not in place: of a weight that processes share out, a mean lies otherwise than the weight
+        row = state["row"] = state["row"].lerp(square.mean(-1), new)  # [.., R]
+        column = state["column"] = state["column"].lerp(square.mean(-2), new)  # [.., C]
+        of_row = (row / row.mean(-1, keepdim=True)).rsqrt()
         return of_row[..., None] * column.rsqrt()[..., None, :]
 
 
 def _rms(x: Tensor) -> Tensor:
-    return x.square().mean().sqrt_()
+    return x.square().mean().sqrt()
