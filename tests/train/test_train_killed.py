@@ -193,3 +193,42 @@ def test_a_process_that_is_killed_and_one_that_is_asked_to_stop(
     # the command that it printed, in its own words
     train(load_recipe(run / "recipe.yaml"), run, resume="auto")
     assert_same(run, straight("masked"))
+
+
+@pytest.fixture
+def shim(tmp_path: Path) -> Path:
+    """The library that counts and kills."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = tmp_path / "kill_points.so"
+    source = Path(__file__).with_name("kill_points.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD")
+@pytest.mark.parametrize(("size", "every"), [(1, 9), (2, 23)])
+def test_sigkill_at_writes_syncs_and_renames(
+    size: int, every: int, shim: Path, plain: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """A sample of all; ``kill_points.py`` tells how to try every one."""
+    data = plain("causal")
+    data["train"]["optimizer"]["lr"] = 1e-3
+    data["train"] |= {"eval_every": 100, "max_steps": 6}
+    if size > 1:
+        data["parallel"] = {"data": "fsdp"}
+    file = tmp_path / "recipe.yaml"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    script = Path(__file__).with_name("kill_points.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(file), str(tmp_path), str(size), str(every)],
+        env=os.environ | {"LD_PRELOAD": str(shim), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    good, _, tried = done.stdout.split(",")[0].split()
+    assert good == tried and int(tried) >= 4, done.stdout
