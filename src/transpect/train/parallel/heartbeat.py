@@ -87,5 +87,6 @@ class Heartbeat:
 
     def _end(self, what: str) -> None:
         if not self._over.is_set():
-            print(f"transpect: {one_line(gone(what))}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"transpect: {one_line(gone(what))}\n")
+            sys.stderr.flush()
             os._exit(STATUS)
