@@ -104,6 +104,7 @@ def test_one_table_for_both_and_each_weight_once(recipe: Callable[..., Recipe]) 
     assert len({weight.data_ptr() for weight in job.model.state_dict().values()}) == len(job.model.state_dict())
 
 
+@pytest.mark.slow
 def test_from_a_recipe_to_use(
     recipe: Callable[..., Recipe],
     tmp_path: Path,
@@ -125,6 +126,7 @@ def test_from_a_recipe_to_use(
     assert_same(run, again)
 
 
+@pytest.mark.slow
 def test_other_people_s_implementation_opens_both(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     short = recipe()

@@ -111,7 +111,13 @@ def _criterion(recipe: Recipe | None, lm: LanguageModel) -> Criterion:
     if recipe is None:
         return CROSS_ENTROPY
     loss = recipe.train.loss or usual_loss(recipe.objective)
-    return loss.build(Setting(recipe, lm.model, lm.tokenizer))
+    criterion = loss.build(Setting(recipe, lm.model, lm.tokenizer))
+    if criterion.beside(lm.model.config):
+        raise ConfigError(
+            f"the loss {loss.kind} is of two models together, which only a run has",
+            remedy="Its evaluations stand in metrics.jsonl of the run.",
+        )
+    return criterion
 
 
 def _recipe(model: Path) -> Recipe | None:
