@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 Curve = Sequence[tuple[float, float]]
@@ -20,7 +21,7 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
         return ""
     if len(finite) > width:
         ends = [round(len(finite) * i / width) for i in range(width + 1)]
-        finite = [sum(finite[a:b]) / (b - a) for a, b in zip(ends, ends[1:], strict=False)]
+        finite = [sum(finite[a:b]) / (b - a) for a, b in pairwise(ends)]
     low, high = min(finite), max(finite)
     scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
     return "".join(BLOCKS[round((value - low) * scale)] for value in finite)

@@ -21,11 +21,12 @@ def write_page(path: Path, runs: Sequence[Summary]) -> None:
     """Write the page; what stands at ``path`` is replaced."""
     words = {key.removeprefix("runs."): dict(row) for key, row in TABLE.items() if key.startswith("runs.")}
     measures = list(dict.fromkeys(name for run in runs for name in run.measures))
+    recipes = [run.recipe for run in runs]
     data = {
         "language": language(),
         "words": words,
         "measures": measures,
-        "differing": [[key, [_plain(value) for value in values]] for key, values in differing([r.recipe for r in runs])],
+        "differing": [[key, [_plain(value) for value in values]] for key, values in differing(recipes)],
         "runs": [
             {**run.as_dict(), "curves": {name: _thinned(run.curve(name)) for name in run.measures}} for run in runs
         ],
