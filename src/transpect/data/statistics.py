@@ -1,4 +1,5 @@
-"""What a source holds, counted while it is read once: a corpus of any size needs 8 bytes for each distinct text."""
+"""What a source holds, counted while it is read once: what grows with a corpus is a set of one number for each distinct
+text."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig
 from transpect.train.planning.hardware import Hardware
 from transpect.train.planning.parts import Part, Work, parts_of
-from transpect.train.planning.peak import CUDA_CONTEXT, Memory
+from transpect.train.planning.peak import Memory
 from transpect.train.planning.scaling import Layout, layouts, shared_memory, shared_time, talk
 from transpect.train.planning.seconds import Time
 
@@ -38,7 +38,7 @@ class Chosen:
 
 
 def choose(
-    config: ModelConfig, work: Work, rows: int, optimizer: int, hardware: Hardware, devices: int = 1
+    config: ModelConfig, work: Work, rows: int, optimizer: int, hardware: Hardware, devices: int = 1, base: int = 0
 ) -> list[Chosen]:
     """The ways that fit, the quickest first; each layout once.
 
@@ -49,13 +49,13 @@ def choose(
         optimizer: bytes of its state.
         hardware: a kind of device.
         devices: how many.
+        base: see `Memory`.
 
     Raises:
         ConfigError: nothing fits.
     """
     found: dict[Layout, Chosen] = {}
     least: int | None = None
-    base = CUDA_CONTEXT if hardware.gpu else 0
     work = replace(work, again=not hardware.gpu)
     known: dict[Work, list[Part]] = {}
     for layout in layouts(config, devices, hardware.per_node, rows):

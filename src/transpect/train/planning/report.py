@@ -19,7 +19,7 @@ from transpect.train.optimizers import AdamW
 from transpect.train.planning.choice import ROOM, Chosen, choose
 from transpect.train.planning.hardware import Hardware, ThisMachine, this_machine
 from transpect.train.planning.parts import Part, parts_of
-from transpect.train.planning.peak import memory_of, state_bytes
+from transpect.train.planning.peak import CUDA_CONTEXT, memory_of, state_bytes
 from transpect.train.planning.reading import Reading, resident, work_of
 from transpect.train.planning.scaling import Layout
 from transpect.train.planning.seconds import time_of, training_flops
@@ -155,12 +155,13 @@ def plan(
     spec = full.train
     optimizer = state_bytes(spec.optimizer, blank(config))
     here = hardware is None
-    base = 0
     if hardware is None:
         set_threads(spec.threads)
         base = _base(full)
         keep_freed_memory()
         hardware = this_machine()
+    else:
+        base = CUDA_CONTEXT if hardware.gpu else 0
     if memory is not None:
         hardware = replace(hardware, memory=memory)
     if price is not None:
@@ -181,7 +182,7 @@ def plan(
         time = time_of(parts_of(config, mean), mean, ThisMachine(), spec.accumulate)
         chosen = [Chosen(Layout(), own, spec.accumulate, held, time, {})]
     else:
-        chosen = choose(config, own, rows, optimizer, hardware, devices)
+        chosen = choose(config, own, rows, optimizer, hardware, devices, base)
     parts = parts_of(config, replace(mean, again=own.again))
     return Planned(reading, parts, hardware, devices, chosen, training_flops(parts) * spec.accumulate, fits, hours)
 
