@@ -297,7 +297,7 @@ def test_dynamic_scaling_goes_with_rows_of_one_document_or_of_one_stream(letters
             lambda c: replace(c, head=SequenceClass(3)),
             Causal(),
             8,
-            "a head that predicts tokens (got 'sequence_class')",
+            "the head causal_lm or masked_lm (got 'sequence_class')",
         ),
         (lambda c: c.map_stacks(visibility=Full()), Causal(), 8, "sees only the past, or it reads the answer"),
         (lambda c: c.map_stacks(visibility=Window(3, both_ways=True)), Causal(), 8, "sees only the past"),

@@ -39,6 +39,7 @@ def test_logits_and_hidden_are_those_of_the_model(lengths: tuple[int, ...], ever
         assert torch.allclose(steps.advance(token), plain.advance(token), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quick", [False, True])
 def test_bfloat16_is_read_by_what_is_quick(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "multiplies_bfloat16", lambda: quick)

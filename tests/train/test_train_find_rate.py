@@ -77,6 +77,7 @@ def test_it_leaves_the_run_and_the_process_alone(recipe_of: Make, tmp_path: Path
     assert f"Suggestion: --train.optimizer.lr {found[0].peak:.2g}" in file.getvalue()
 
 
+@pytest.mark.slow
 def test_its_suggestion_is_better_than_a_hundredth_and_a_hundred_times_it(recipe_of: Make, tmp_path: Path) -> None:
     console = Console(file=io.StringIO())
     found = find_rate(recipe_of("causal"), tmp_path / "rate", console=console)

@@ -219,8 +219,8 @@ def test_only_labelled_tokens_pass_through_the_head(monkeypatch: pytest.MonkeyPa
     seen: list[int] = []
     model.head.get_submodule("dense").register_forward_pre_hook(lambda _module, args: seen.append(len(args[0])))
     widths: list[int] = []
-    plain = cross_entropy._loss
-    monkeypatch.setattr(cross_entropy, "_loss", lambda x, *a, **k: (widths.append(len(x)), plain(x, *a, **k))[1])
+    plain = cross_entropy.label_loss
+    monkeypatch.setattr(cross_entropy, "label_loss", lambda x, *a, **k: (widths.append(len(x)), plain(x, *a, **k))[1])
     accumulate_gradient(model, batch, n_labels=batch.n_labels)
     assert seen == widths == [batch.n_labels]
     monkeypatch.setattr(loss, "LOGITS_AT_ONCE", V * 4)

@@ -309,6 +309,7 @@ def test_sizes_by_name() -> None:
             bytes_named(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["causal", "masked", "seq2seq"])
 def test_a_recipe_is_planned_on_this_machine(objective: str, recipe_of: Callable[..., Recipe]) -> None:
     found = plan(recipe_of(objective), hours=1.0)
@@ -319,6 +320,7 @@ def test_a_recipe_is_planned_on_this_machine(objective: str, recipe_of: Callable
     assert 0.0 < told["utilisation"] < 1.5
 
 
+@pytest.mark.slow
 def test_a_recipe_that_does_not_fit_is_given_smaller_batches(
     recipe_of: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
