@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 from transpect.train import Recipe, find_rate, train
-from transpect.train.rate_range import Point, lowest, rates, sparkline, steepest, suggested, sweep
+from transpect.train.find_rate.rate_range import Point, lowest, rates, sparkline, steepest, suggested, sweep
 
 Make = Callable[..., Recipe]
 

@@ -10,9 +10,9 @@ import torch
 from transpect.base.errors import ConfigError
 from transpect.core import Transformer, override, preset
 from transpect.train import Recipe, train
-from transpect.train.freezing import chosen, freeze
 from transpect.train.job import build
 from transpect.train.loss import accumulate_gradient
+from transpect.train.model.freezing import chosen, freeze
 from transpect.train.state import read_state
 
 LAYER = "towers.decoder.stack.layers.2.steps"

@@ -14,8 +14,8 @@ from transpect.core import ModelConfig, Transformer, override, preset
 from transpect.interop import load_config, load_model, save_model
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.train import dump_recipe, load_recipe, parse_recipe, train
-from transpect.train.initial import fitted
 from transpect.train.job import build
+from transpect.train.model.initial import fitted
 
 FAMILIES = ("gpt2", "llama", "bert-base", "t5-small")
 SMALL = {"vocab_size": 40, "d_model": 16, "context_length": 24, "n_layers": 2, "n_heads": 2}

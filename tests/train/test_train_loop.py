@@ -25,11 +25,11 @@ from transpect.train import (
     session,
     train,
 )
-from transpect.train.display import Lines
-from transpect.train.logger import TensorBoard
 from transpect.train.state import read_state
-from transpect.train.stopwatch import Stopwatch
 from transpect.train.updates import Update
+from transpect.train.watching.display import Lines
+from transpect.train.watching.logger import TensorBoard
+from transpect.train.watching.stopwatch import Stopwatch
 
 Make = Callable[..., Recipe]
 OBJECTIVES = ["causal", "masked", "seq2seq"]

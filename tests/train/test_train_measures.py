@@ -14,8 +14,8 @@ from transpect.core import Transformer, override, preset
 from transpect.core.context import NO_SOURCE
 from transpect.train import Recipe, read_metrics, train
 from transpect.train.job import build
-from transpect.train.measures import EntropyTap, part_of
 from transpect.train.state import read_state
+from transpect.train.watching.measures import EntropyTap, part_of
 
 Make = Callable[..., Recipe]
 ALL = {"logging.measures": ["norms", {"kind": "attention", "rows": 2}, {"kind": "utilisation", "peak": 1e9}]}

@@ -13,7 +13,7 @@ from transpect.data.documents import Document, Listed
 from transpect.data.loader import Batches
 from transpect.data.objectives import Chat, Preference
 from transpect.text import train_tokenizer
-from transpect.train.sample import show_sample
+from transpect.train.watching.sample import show_sample
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role + ' ' + m.content + eos_token }}{% endfor %}"

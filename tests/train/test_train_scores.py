@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transpect.train.scores import accuracy, confusion, is_scheme, macro_f1, span_counts, span_f1, spans
+from transpect.train.criteria.scores import accuracy, confusion, is_scheme, macro_f1, span_counts, span_f1, spans
 
 TAGS = ["O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B"]
 

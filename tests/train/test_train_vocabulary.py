@@ -12,9 +12,9 @@ from transpect.core import ModelConfig, Transformer, override, preset
 from transpect.interop import load_model, save_model
 from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.train import TokenizerSpec, parse_recipe, train
-from transpect.train.initial import fitted
 from transpect.train.job import build
-from transpect.train.vocabulary import extended
+from transpect.train.model.initial import fitted
+from transpect.train.model.vocabulary import extended
 
 IDS = torch.tensor([[3, 1, 4, 1, 5]])
 

@@ -5,7 +5,6 @@ from transpect.train.average import Ema
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate, evaluate_documents
 from transpect.train.find_rate import FoundRate, find_rate
-from transpect.train.logger import Logger, Quiet, Record, Run, read_metrics
 from transpect.train.loop import TrainResult, train
 from transpect.train.optimizers import Adafactor, AdamW, Grouping, GroupRule, Lion, Muon, Optimizer, Sgd
 from transpect.train.reading import load_recipe, parse_recipe
@@ -22,6 +21,7 @@ from transpect.train.recipe import (
 from transpect.train.resume import command_to_go_on
 from transpect.train.schedules import Constant, Cosine, InverseSqrt, Linear, Noam, Plateau, Schedule, Wsd
 from transpect.train.updates import Update, update
+from transpect.train.watching.logger import Logger, Quiet, Record, Run, read_metrics
 
 __all__ = [
     "Activations",

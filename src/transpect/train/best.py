@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from transpect.base.errors import ConfigError
-from transpect.train.logger import Record
+from transpect.train.watching.logger import Record
 
 TOP: Final = "top"
 """Where a run keeps its best checkpoints when it keeps several, as ``top/step-300/``; the best is ``best/`` too."""

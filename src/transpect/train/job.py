@@ -21,15 +21,15 @@ from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
 from transpect.train.compiled import check_compile, compile_layers
 from transpect.train.criteria import Criterion, Setting
-from transpect.train.initial import initial_model
 from transpect.train.memories import Memories
+from transpect.train.model.initial import initial_model
+from transpect.train.model.parts import train_parts
+from transpect.train.model.vocabulary import extended, open_tokenizer
 from transpect.train.parallel.devices import local_device
 from transpect.train.parallel.tokenizers import made_once
 from transpect.train.parallel.world import ALONE, World
-from transpect.train.parts import train_parts
 from transpect.train.recipe import Recipe, TokenizerSpec
 from transpect.train.state import TrainingState
-from transpect.train.vocabulary import extended, open_tokenizer
 
 ENDLESS_TEXTS = 5_000
 """How many texts of an endless source a tokenizer is trained on where the recipe says nothing."""

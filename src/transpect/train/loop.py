@@ -28,12 +28,10 @@ from rich.console import Console
 from transpect import __version__
 from transpect.base.devices import resolve_device, set_threads
 from transpect.base.errors import ConfigError
-from transpect.train.display import display
 from transpect.train.dynamics import Dynamics
 from transpect.train.evaluate import Evaluation
 from transpect.train.interrupt import Interruption
 from transpect.train.job import Job, build
-from transpect.train.logger import Logger, Loggers, MetricsFile, NoMetrics, Run, SamplesFile, TensorBoard
 from transpect.train.parallel.devices import local_device
 from transpect.train.parallel.joining import joined, restarted
 from transpect.train.parallel.world import World
@@ -41,9 +39,11 @@ from transpect.train.progress import Progress
 from transpect.train.randomness import seed_all, unchanged_randomness
 from transpect.train.recipe import Recipe, dump_recipe, recipe_data
 from transpect.train.resume import METRICS, RECIPE, SAMPLES, TENSORBOARD, adopt, changes, command_to_go_on, origin
-from transpect.train.sample import show_sample
 from transpect.train.session import Reason, Session, made_with
 from transpect.train.state import TrainingState, apply_state, open_state, read_state, reinstate
+from transpect.train.watching.display import display
+from transpect.train.watching.logger import Logger, Loggers, MetricsFile, NoMetrics, Run, SamplesFile, TensorBoard
+from transpect.train.watching.sample import show_sample
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from transpect.data.sources import Source, source_from_path, with_bad_lines
 from transpect.text.kinds import KINDS, Kind
 from transpect.text.train import resolve_kind
 from transpect.train.evaluate import OBJECTIVES
-from transpect.train.model_spec import keys_named, read_model
+from transpect.train.model.reading import keys_named, read_model
 from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.recipe import DataSpec, LoggingSpec, ModelSpec, Recipe, TokenizerSpec, TrainSpec
 

@@ -23,13 +23,13 @@ from transpect.train.average import Ema
 from transpect.train.best import Best
 from transpect.train.criteria import Loss, usual_loss
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
-from transpect.train.measures import Measure
 from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
 from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.precision import Precision
-from transpect.train.samples import Samples
 from transpect.train.schedules import Cosine, Plateau, Schedule
-from transpect.train.trackers import Tracker
+from transpect.train.watching.measures import Measure
+from transpect.train.watching.samples import Samples
+from transpect.train.watching.trackers import Tracker
 
 STAND_IN = 1
 """A vocabulary size that stands where the tokenizer's will be."""
@@ -181,7 +181,7 @@ class TrainSpec:
         ema: an average of the weights, kept beside them, saved in ``ema/`` and evaluated; null is none.
         precision: of the arithmetic: fp32, bf16, or fp16 with a scaled loss. Weights are float32 in each.
         adapter: train LoRA or DoRA beside the weights of a checkpoint; null trains the weights themselves.
-        freeze: patterns of the weights that stay as they are (see `transpect.train.freezing`).
+        freeze: patterns of the weights that stay as they are (see `transpect.train.model.freezing`).
         activations: what becomes of them until the backward pass; see `transpect.train.activations`.
         compile: let torch compile the layers; see `transpect.train.compiled`.
         seed: of initial weights, order, masks and dropout.

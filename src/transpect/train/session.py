@@ -18,18 +18,18 @@ from transpect.train.dynamics import Dynamics
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate_pass
 from transpect.train.job import Job
-from transpect.train.logger import Logger, MetricsFile, NoMetrics, Record
-from transpect.train.measures import Meters
 from transpect.train.parallel.state import WRITTEN, Pending
 from transpect.train.parallel.world import World
 from transpect.train.progress import Progress
 from transpect.train.recipe import recipe_data
 from transpect.train.resume import BEST, EMA, LAST
-from transpect.train.samples import writer_of
 from transpect.train.state import write_state
-from transpect.train.stopwatch import Stopwatch
 from transpect.train.updates import Update, draw, update
 from transpect.train.watch import Watch
+from transpect.train.watching.logger import Logger, MetricsFile, NoMetrics, Record
+from transpect.train.watching.measures import Meters
+from transpect.train.watching.samples import writer_of
+from transpect.train.watching.stopwatch import Stopwatch
 
 Reason = Literal["finished", "patience", "interrupted"]
 

@@ -14,8 +14,8 @@ from transpect.core.heads import SequenceClass, TokenClass
 from transpect.core.model import Transformer
 from transpect.data.batch import IGNORE, Batch
 from transpect.train.criteria.base import Counts, Criterion, Loss, Setting, Sums, check_loss_head
+from transpect.train.criteria.scores import accuracy, confusion, is_scheme, macro_f1, span_counts, span_f1
 from transpect.train.loss import summed_loss
-from transpect.train.scores import accuracy, confusion, is_scheme, macro_f1, span_counts, span_f1
 
 
 @final

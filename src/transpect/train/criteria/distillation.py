@@ -28,8 +28,8 @@ from transpect.interop.quantising import FULL
 from transpect.text.tokenizer import Tokenizer
 from transpect.train.criteria.base import Criterion, Loss, Setting, Sums
 from transpect.train.cross_entropy import Readout, features_of, label_loss, summed_over_logits
-from transpect.train.initial import fitted
 from transpect.train.loss import check_head, labelled, rows_at_once
+from transpect.train.model.initial import fitted
 
 
 @final
@@ -97,7 +97,7 @@ def check_same_vocabulary(teacher: str, tokenizer: Tokenizer) -> None:
     Raises:
         ConfigError: it has a tokenizer of its own with other tokens.
     """
-    from transpect.train.vocabulary import open_tokenizer
+    from transpect.train.model.vocabulary import open_tokenizer
 
     theirs, ours = (dict(one.backend.get_vocab(with_added_tokens=True)) for one in (open_tokenizer(teacher), tokenizer))
     other = sorted((token for token in ours if theirs.get(token) != ours[token]), key=ours.__getitem__)

@@ -27,9 +27,9 @@ from transpect.data.batch import IGNORE, Batch
 from transpect.data.objectives import Preference
 from transpect.train.criteria.base import Counts, Criterion, Loss, Setting, Sums
 from transpect.train.cross_entropy import Readout, features_of
-from transpect.train.initial import initial_model
 from transpect.train.log_probs import label_log_probs
 from transpect.train.loss import check_head, labelled, rows_at_once
+from transpect.train.model.initial import initial_model
 
 
 class PreferenceLoss(Loss):

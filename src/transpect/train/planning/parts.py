@@ -23,9 +23,9 @@ from transpect.core.norms import LayerNorm, Norm, PlainLayerNorm, RMSNorm
 from transpect.core.positions import Alibi, Rope
 from transpect.core.stack_config import StackConfig
 from transpect.interop.blank import blank
-from transpect.train.measures import part_of
 from transpect.train.precision import Precision
 from transpect.train.recompute import AT_ONCE
+from transpect.train.watching.measures import part_of
 
 WIDE = 4
 """Bytes of a number in float32."""

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from transpect.base.codec import Data, from_data, load_yaml
 from transpect.base.errors import DataError
 from transpect.train.best import Best
-from transpect.train.logger import read_metrics
 from transpect.train.progress import Progress
 from transpect.train.resume import METRICS, RECIPE
+from transpect.train.watching.logger import read_metrics
 
 State = Literal["finished", "early", "active", "stopped"]
 Line = dict[str, Any]

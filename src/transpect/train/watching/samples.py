@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transpect.base.errors import ConfigError, TranspectError
-from transpect.train.logger import Logger
 from transpect.train.randomness import unchanged_randomness
+from transpect.train.watching.logger import Logger
 
 if TYPE_CHECKING:
     from transpect.core.model import Transformer

@@ -13,7 +13,7 @@ import yaml
 
 from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
-from transpect.train.logger import Logger, Quiet, Record, Run, tag_of
+from transpect.train.watching.logger import Logger, Quiet, Record, Run, tag_of
 
 
 class Tracker(Variant):

@@ -12,7 +12,7 @@ from transpect.base.errors import ConfigError
 from transpect.core.config import SHORT, ModelConfig, expand
 from transpect.core.presets import PRESETS, preset
 from transpect.interop import head_of_kind, load_config
-from transpect.train.initial import misfits
+from transpect.train.model.initial import misfits
 from transpect.train.recipe import STAND_IN, ModelSpec
 
 TOP = tuple(field.name for field in fields(ModelConfig))
@@ -44,8 +44,8 @@ def read_model(given: Any, overrides: Iterable[tuple[str, Any]] = ()) -> ModelSp
 
     Args:
         given: a preset's name, a mapping with ``preset`` and changes, a mapping with the ``path`` of a checkpoint and
-            changes that leave its tensors as they are (all but the head, see `transpect.train.initial`), or a mapping
-            of a whole `ModelConfig`.
+            changes that leave its tensors as they are (all but the head, see `transpect.train.model.initial`), or a
+            mapping of a whole `ModelConfig`.
         overrides: dotted keys below ``model``, applied last; ``preset`` or ``path`` exchanges what is changed.
 
     Raises:

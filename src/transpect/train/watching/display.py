@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.syntax import Syntax
 
-from transpect.train.logger import Logger, Quiet, Record, Run
+from transpect.train.watching.logger import Logger, Quiet, Record, Run
 
 SAID = ("step", "epoch", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "seconds")
 """What every line says in a form of its own, or not at all."""

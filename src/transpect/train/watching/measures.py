@@ -22,8 +22,8 @@ from transpect.core.kernels import Exact, Naive
 from transpect.core.tags import Tags
 from transpect.data.batch import Batch
 from transpect.train.evaluate import evaluating
-from transpect.train.logger import Record
 from transpect.train.randomness import unchanged_randomness
+from transpect.train.watching.logger import Record
 
 if TYPE_CHECKING:
     from transpect.core.model import Transformer

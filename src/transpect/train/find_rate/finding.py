@@ -10,10 +10,19 @@ from rich.console import Console
 from transpect.base.devices import resolve_device
 from transpect.train.dynamics import Dynamics
 from transpect.train.errors import TrainingError
+from transpect.train.find_rate.rate_range import (
+    Point,
+    draw_points,
+    lowest,
+    rates,
+    sparkline,
+    suggested,
+    sweep,
+    write_points,
+)
 from transpect.train.job import build
 from transpect.train.loop import threads
 from transpect.train.randomness import seed_all, unchanged_randomness
-from transpect.train.rate_range import Point, draw_points, lowest, rates, sparkline, suggested, sweep, write_points
 from transpect.train.recipe import Recipe
 from transpect.train.resume import origin
 from transpect.train.schedules import Scale

@@ -6,7 +6,7 @@ from transpect.adapters import attach, train_only
 from transpect.base.errors import ConfigError
 from transpect.core import Transformer
 from transpect.interop.peft.writing import check_adapter
-from transpect.train.freezing import freeze
+from transpect.train.model.freezing import freeze
 from transpect.train.recipe import Recipe
 
 
