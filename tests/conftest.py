@@ -57,6 +57,7 @@ ONE_IN = {
     "parity/test_parity_families.py::test_kernels_that_skip_what_is_hidden": 6,
     "parity/test_parity_families.py::test_logits_and_hidden_states": 3,
     "parity/test_parity_families.py::test_there_and_back": 3,
+    "decode/test_decode_spare.py::test_every_bit_is_as_without": 3,
     "runtime/test_runtime_formats.py::test_a_program_over_a_format": 4,
     "runtime/test_runtime_products_blocks.py::test_other_lines": 2,
     "runtime/test_runtime_products_blocks.py::test_products": 2,

@@ -164,6 +164,7 @@ class Anew:
     """`Steps` without a cache or a batch: every row is read alone and whole, each time."""
 
     device = torch.device("cpu")
+    spare = 1
 
     def __init__(self, model: Transformer, requests: Sequence[Request]) -> None:
         self.model, self.vocab_size = model, model.config.vocab_size
@@ -218,6 +219,7 @@ class TableSteps:
     """
 
     device = torch.device("cpu")
+    spare = 1
 
     def __init__(self, *tables: Callable[[tuple[int, ...]], Sequence[float]]) -> None:
         self._rows = [(table, ()) for table in tables]

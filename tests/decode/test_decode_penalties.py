@@ -198,7 +198,7 @@ def test_ids_outside_the_vocabulary_are_refused(params: dict[str, Any]) -> None:
 class Certain:
     """A model that is certain of an end, whatever it reads."""
 
-    vocab_size, device = 6, torch.device("cpu")
+    vocab_size, device, spare = 6, torch.device("cpu"), 1
 
     def __init__(self, rows: int) -> None:
         self._logits = torch.full((rows, 6), OUT)

@@ -256,8 +256,8 @@ def test_sums_are_taken_back_too(tools: Any) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
-    ("from 1", {"prompt_lookup_num_tokens": 0}),
-    ("from 1", {"prompt_lookup_num_tokens": 2.0}),
+    ("from 0", {"prompt_lookup_num_tokens": -1}),
+    ("from 0", {"prompt_lookup_num_tokens": 2.0}),
     ("from 1", {"prompt_lookup_num_tokens": 2, "max_matching_ngram_size": 0}),
     ("early_exit must be", {"early_exit": 0}),
     ("from 1", {"early_exit": 1, "num_assistant_tokens": True}),

@@ -73,7 +73,7 @@ def test_the_test_of_the_rule_has_power() -> None:
 class Table:
     """`Steps` whose logits are a table: of what a row has written, as a number with as many digits."""
 
-    vocab_size, device = V, CPU
+    vocab_size, device, spare = V, CPU, 1
 
     def __init__(self, logits: Tensor, rows: int, ahead: Tensor | None = None) -> None:
         self.logits, self._ahead = logits, ahead

@@ -26,6 +26,7 @@ class Script:
     """`Steps` that are certain of the next token of each row."""
 
     device = torch.device("cpu")
+    spare = 1
 
     def __init__(self, scripts: Sequence[Sequence[int]], vocab_size: int) -> None:
         self.vocab_size, self._rest = vocab_size, [list(script) for script in scripts]

@@ -58,8 +58,8 @@ def served(engine: Engine, requests: Sequence[Request]) -> list[list[Result]]:
 
 def assert_same(found: Sequence[Sequence[Result]], wanted: Sequence[Sequence[Result]], logprobs: float = 0.0) -> None:
     for own, other in zip(found, wanted, strict=True):
-        assert [(one.ids, one.text, one.finish_reason, one.seed, one.drafted) for one in own] == [
-            (one.ids, one.text, one.finish_reason, one.seed, one.drafted) for one in other
+        assert [(one.ids, one.text, one.finish_reason, one.seed) for one in own] == [
+            (one.ids, one.text, one.finish_reason, one.seed) for one in other
         ]
         for one, two in zip(own, other, strict=True):
             assert one.logprobs == (pytest.approx(two.logprobs, abs=logprobs) if logprobs else two.logprobs)

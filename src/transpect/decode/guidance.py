@@ -50,6 +50,11 @@ class Guided:
         self.vocab_size, self.device = steps.vocab_size, steps.device
         self._scales = torch.tensor(scales, dtype=torch.float64, device=steps.device)
 
+    @property
+    def spare(self) -> int:
+        """See `Steps.spare`: each token is read twice."""
+        return self._steps.spare // 2
+
     def prefill(self, *, every: bool = False) -> Tensor:
         """See `Steps.prefill`."""
         return self._guided(self._steps.prefill(every=every))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from transpect.cache import CacheKind, Dense, Paged, Sliding, Static
 from transpect.core import ModelConfig, Transformer
 from transpect.decode.stepper import Read, ReadsAhead, Stepper
 from transpect.quant.linear import Quantised
+
+if TYPE_CHECKING:
+    from transpect.runtime import Layout
 
 Runtime = Literal["auto", "torch", "program"]
 """What computes the steps after a prompt: PyTorch, a decode program (`transpect.runtime`), or what suits a model."""
@@ -74,6 +77,17 @@ def _held(kind: CacheKind, config: ModelConfig) -> tuple[int | None, int | None]
         value=f"cache {kind.kind}",
         remedy="Decode with runtime=torch, or with another cache.",
     )
+
+
+SPARE = 4
+"""Rows that one block of a product takes: its weights are read once for all of them, and reading them is most of the
+time of a step. Of weights below 8 bits it is not, and four rows take more than twice the time of one
+(``benchmarks/step.py --rows``)."""
+
+
+def _spare(first: Stepper, layout: Layout) -> int:
+    narrow = any(isinstance(own, Quantised) and own.format.bits(own.shape[1]) < 8 for own in first.modules)
+    return 1 if narrow or layout.memory is not None else SPARE
 
 
 @contextmanager
@@ -140,6 +154,7 @@ class ProgramSteps:
         layout = Layout(*_held(first.kind, first.model.config))
         self._loan = Loan(first.model, first.rows, capacity, longest_source, layout)
         self._program = self._loan.program
+        self.spare = _spare(first, layout)
         # with a memory a prompt is more than its tokens one after another, unless it is one piece
         self._most = sys.maxsize if layout.memory is None else min(SHORT, first.piece or SHORT)
         self._hidden = torch.empty(0)

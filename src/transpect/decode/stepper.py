@@ -40,6 +40,11 @@ class Steps(Protocol):
     def device(self) -> torch.device:
         """Where the logits are."""
 
+    @property
+    def spare(self) -> int:
+        """How many tokens, of all rows together, a pass reads at about the price of one, takes back, and gives the same
+        bits for as in passes of one; 1 where there are no such."""
+
     def prefill(self, *, every: bool = False) -> Tensor:
         """Read the prompts; logits [B, V] of the token after each. Called once, before all else. With ``every``,
         `hidden` is that of all their tokens, and not of the last one alone; shorter prompts are padded on the left."""
@@ -138,6 +143,11 @@ class Stepper:
         self._forgotten = 0
         self._early: dict[int, Transformer] = {}
         self._modules = modules_of(model)
+
+    @property
+    def spare(self) -> int:
+        """See `Steps.spare`: products of more rows may sum in another order."""
+        return 1
 
     def prefill(self, *, every: bool = False) -> Tensor:
         """See `Steps.prefill`."""

@@ -36,6 +36,7 @@ class Reading:
     """
 
     device = torch.device("cpu")
+    spare = 1  # a pass is for others too
 
     def __init__(
         self,
@@ -171,6 +172,11 @@ class InTurn:
     def __init__(self, steps: ReadsAhead, wait: Callable[[], None]) -> None:
         self._steps, self._wait = steps, wait
         self.vocab_size, self.device = steps.vocab_size, steps.device
+
+    @property
+    def spare(self) -> int:
+        """See `Steps.spare`."""
+        return self._steps.spare
 
     def prefill(self, *, every: bool = False) -> Tensor:
         """See `Steps.prefill`."""

@@ -196,8 +196,8 @@ ROWS: dict[str, Row] = {
     },
     # how they are found faster
     "cli.param.prompt_lookup_num_tokens": {
-        "en": "Guess up to N tokens by looking up the last ones in the prompt: faster, and the same law.",
-        "zh": "在前文中查找最后几个词元，一次猜出至多 N 个：更快，分布不变。",
+        "en": "Guess up to N tokens by looking up the last ones in the prompt: faster, the same law. 0 never guesses.",
+        "zh": "在前文中查找最后几个词元，一次猜出至多 N 个：更快，分布不变。0 从不猜测。",
     },
     "cli.param.max_matching_ngram_size": {
         "en": "How many of the last tokens to look up at first.",

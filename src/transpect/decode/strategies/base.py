@@ -31,13 +31,16 @@ class Strategy(ABC):
         trigger: the option whose presence chooses this strategy; empty for the one that is there without any.
         off: values of the trigger that mean that it is not asked for.
         resumes: whether an output can be taken up after any of its tokens, and goes on as without a break.
-        takes_back: whether tokens are read that may have to be forgotten.
     """
 
     trigger: ClassVar[str] = ""
     off: ClassVar[tuple[object, ...]] = ()
     resumes: ClassVar[bool] = False
-    takes_back: ClassVar[bool] = False
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether it needs a cache that lets tokens be forgotten."""
+        return False
 
     @abstractmethod
     def width(self, params: GenerationParams) -> int:

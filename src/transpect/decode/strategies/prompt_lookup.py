@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from transpect.decode.checks import check
+from transpect.decode.filters.options import is_whole
 from transpect.decode.strategies.speculative import Drafter, Drafts, Speculative, after, at_least_one
 
 if TYPE_CHECKING:
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from transpect.decode.row import Row
     from transpect.decode.stepper import Steps
     from transpect.decode.trace import Trace
+
+LONGEST, SHORTEST = 3, 2
+"""Of the runs that `Spare` looks for."""
 
 _BORDER = -1
 """Between a source and the prompt: no draft reaches over it."""
@@ -30,7 +35,7 @@ class PromptLookup(Speculative):
     A row drafts twice as many tokens after a draft that stayed whole, and one more than stayed after another.
 
     Attributes:
-        prompt_lookup_num_tokens: how many tokens to draft at most.
+        prompt_lookup_num_tokens: how many tokens to draft at most; 0 never drafts (left out, `Sample` may).
         max_matching_ngram_size: how many of the last tokens to look for at first; then fewer, down to one.
     """
 
@@ -41,8 +46,14 @@ class PromptLookup(Speculative):
     resumes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        at_least_one("prompt_lookup_num_tokens", self.prompt_lookup_num_tokens)
+        most = self.prompt_lookup_num_tokens
+        check(is_whole(most), "prompt_lookup_num_tokens must be a whole number from 0", most, "0 never drafts a token.")
         at_least_one("max_matching_ngram_size", self.max_matching_ngram_size)
+
+    @property
+    def takes_back(self) -> bool:
+        """See `Strategy.takes_back`."""
+        return self.prompt_lookup_num_tokens > 0
 
     def check(self, params: GenerationParams, config: ModelConfig) -> None:
         """See `Strategy.check`."""
@@ -73,10 +84,10 @@ class Continuations:
                 self._after[tuple(self.ids[here - size :])] = here
             self.ids.append(token)
 
-    def draft(self, most: int) -> list[int]:
-        """What came after the longest run of last tokens that has been there before; where that reaches the end it
-        goes on with the draft itself, so a loop is drafted round and round."""
-        for size in range(min(self.n, len(self.ids)), 0, -1):
+    def draft(self, most: int, shortest: int = 1) -> list[int]:
+        """What came after the longest run of last tokens that has been there before, if it has ``shortest``; where that
+        reaches the end it goes on with the draft itself, so a loop is drafted round and round."""
+        for size in range(min(self.n, len(self.ids)), shortest - 1, -1):
             start = self._after.get(tuple(self.ids[-size:]))
             if start is None:
                 continue
@@ -88,28 +99,43 @@ class Continuations:
         return []
 
 
+class Past:
+    """What a row has read and written, to draft from.
+
+    Args:
+        n: the longest run to look for.
+        row: whose.
+    """
+
+    def __init__(self, n: int, row: Row) -> None:
+        trace = row.trace
+        self._seen = Continuations(n, (*(row.request.source or ()), _BORDER, *trace.prompt, *trace.written))
+        self._known = len(trace.written)
+
+    def draft(self, row: Row, most: int, shortest: int = 1) -> list[int]:
+        """Up to so many tokens that may follow, as far as the row's constraint lets them, and no further than an end.
+        See `Continuations.draft`."""
+        if most <= 0:
+            return []
+        written = row.trace.written
+        self._seen.extend(written[self._known :])
+        self._known = len(written)
+        return _allowed(row, self._seen.draft(most, shortest))
+
+
 class Lookup:
     """See `Drafter`."""
 
     def __init__(self, options: PromptLookup, rows: Sequence[Row]) -> None:
-        n, self._most = options.max_matching_ngram_size, options.prompt_lookup_num_tokens
-        self._seen = [
-            Continuations(n, (*(row.request.source or ()), _BORDER, *row.trace.prompt, *row.trace.written))
-            for row in rows
-        ]
-        self._known = [len(row.trace.written) for row in rows]
+        self._most = options.prompt_lookup_num_tokens
+        self._pasts = [Past(options.max_matching_ngram_size, row) for row in rows]
         self._pace = [self._most for _ in rows]
         self._drafted = [0 for _ in rows]
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Drafts:
         """See `Drafter.draft`."""
-        tokens = []
-        for place, row in enumerate(rows):
-            seen, written = self._seen[place], row.trace.written
-            seen.extend(written[self._known[place] :])
-            self._known[place] = len(written)
-            limit = min(most[place], self._pace[place])
-            tokens.append(_allowed(row, seen.draft(limit)) if limit else [])
+        limits = map(min, most, self._pace)
+        tokens = [past.draft(row, limit) for past, row, limit in zip(self._pasts, rows, limits, strict=True)]
         self._drafted = list(map(len, tokens))
         return Drafts(tokens)
 
@@ -121,8 +147,36 @@ class Lookup:
 
     def select(self, rows: Sequence[int]) -> None:
         """See `Drafter.select`."""
-        self._seen, self._known = [self._seen[i] for i in rows], [self._known[i] for i in rows]
+        self._pasts = [self._pasts[i] for i in rows]
         self._pace, self._drafted = [self._pace[i] for i in rows], [self._drafted[i] for i in rows]
+
+
+class Spare:
+    """Drafts that fill the rows a pass reads at the price of one (see `Steps.spare`, and `Drafter`).
+
+    A row drafts after two tokens that have been there before, and nothing else: one wrong guess in two costs less than
+    the right one saves.
+
+    Args:
+        spare: how many rows of the batch and their drafts together.
+        rows: those of the batch.
+    """
+
+    def __init__(self, spare: int, rows: Sequence[Row]) -> None:
+        self._spare, self._pasts = spare, [Past(LONGEST, row) for row in rows]
+
+    def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Drafts:
+        """See `Drafter.draft`."""
+        each = self._spare // len(rows) - 1
+        pairs = zip(self._pasts, rows, most, strict=True)
+        return Drafts([past.draft(row, min(limit, each), SHORTEST) for past, row, limit in pairs])
+
+    def settle(self, accepted: Sequence[int]) -> None:
+        """See `Drafter.settle`. One draft says little of the next."""
+
+    def select(self, rows: Sequence[int]) -> None:
+        """See `Drafter.select`."""
+        self._pasts = [self._pasts[i] for i in rows]
 
 
 def _allowed(row: Row, draft: list[int]) -> list[int]:

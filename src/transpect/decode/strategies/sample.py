@@ -13,6 +13,8 @@ from transpect.base.devices import on_one_thread
 from transpect.decode.alternatives import alternatives
 from transpect.decode.sampling import Sampler
 from transpect.decode.strategies.base import Strategy, going_on
+from transpect.decode.strategies.prompt_lookup import Spare
+from transpect.decode.strategies.speculative import speculate
 
 if TYPE_CHECKING:
     from transpect.core import ModelConfig
@@ -25,7 +27,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Sample(Strategy):
     """Each token is drawn from what the filters leave; at ``temperature=0`` that is the best one. ``n`` outputs have
-    the seeds seed, seed + 1, …"""
+    the seeds seed, seed + 1, …
+
+    Where a pass reads a few rows at about the price of one, and each as it would alone (`Steps.spare`), tokens are
+    guessed from what was there before. They stay where they are the ones that would be chosen anyway, so they change
+    nothing but the time; ``prompt_lookup_num_tokens=0`` never guesses.
+    """
 
     resumes: ClassVar[bool] = True
 
@@ -42,6 +49,8 @@ class Sample(Strategy):
 
     def decode(self, steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
         """See `Strategy.decode`."""
+        if steps.spare > 1:
+            return speculate(steps, rows, Spare(steps.spare, rows))
         return follow(steps, rows, steps.prefill())
 
 

@@ -14,11 +14,12 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
+from transpect.base.devices import on_one_thread
 from transpect.decode.alternatives import Top, alternatives
 from transpect.decode.checks import check
 from transpect.decode.filters.options import is_whole
@@ -91,7 +92,10 @@ class Drafter(Protocol):
 class Speculative(Strategy):
     """What drafts, and how many tokens."""
 
-    takes_back: ClassVar[bool] = True
+    @property
+    def takes_back(self) -> bool:
+        """See `Strategy.takes_back`."""
+        return True
 
     def width(self, params: GenerationParams) -> int:
         """See `Strategy.width`."""
@@ -187,16 +191,18 @@ def _pass(steps: Steps, rows: Sequence[Row], repeated: _Repeated, drafts: Drafts
     even = min(counts) == max(counts)
     real = None if even else column <= torch.tensor(counts, device=steps.device)[:, None]
     logits = steps.extend(tokens, real)  # [B, k + 1, V]
-    flat = logits.flatten(0, 1) if real is None else logits[real]  # [R, V]
-    ahead = [past for row, own in zip(rows, drafts.tokens, strict=True) for past in _pasts(row, own)]
-    virtual = repeated.times([count + 1 for count in counts])
-    if drafts.law is None:
-        verdict = _compare(flat, virtual, ahead, drafts)
-    else:
-        verdict = _judge(flat, virtual, ahead, drafts, drafts.law.to(flat.device))
+    with on_one_thread():
+        flat = logits.flatten(0, 1) if real is None else logits[real]  # [R, V]
+        ahead = [past for row, own in zip(rows, drafts.tokens, strict=True) for past in _pasts(row, own)]
+        virtual = repeated.times([count + 1 for count in counts])
+        if drafts.law is None:
+            verdict = _compare(flat, virtual, ahead, drafts)
+        else:
+            verdict = _judge(flat, virtual, ahead, drafts, drafts.law.to(flat.device))
+        tops = alternatives(flat, virtual.params)
     if min(verdict.accepted) < columns - 1:
         steps.forget(column <= torch.tensor(verdict.accepted, device=steps.device)[:, None])
-    tops, firsts = alternatives(flat, virtual.params), accumulate((count + 1 for count in counts), initial=0)
+    firsts = accumulate((count + 1 for count in counts), initial=0)
     return replace(verdict, tops=[tops[at : at + len(own)] for at, own in zip(firsts, verdict.news, strict=False)])
 
 

@@ -24,7 +24,9 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
         ids: list[list[int]] = [[] for _ in prompts]
         times = []
         begun = perf_counter()
-        for event in lm.events(prompts, batch_size=len(prompts), max_new_tokens=new, ignore_eos=True, temperature=0):
+        # without guesses, as a step is a pass over the weights and the others do not guess
+        plain = {"max_new_tokens": new, "ignore_eos": True, "temperature": 0, "prompt_lookup_num_tokens": 0}
+        for event in lm.events(prompts, batch_size=len(prompts), **plain):
             times.append(perf_counter())
             ids[event.request] += [] if event.token is None else [event.token]
         ended = perf_counter()
