@@ -118,7 +118,7 @@ class Table:
 class Pair:
     """`Steps` of 2B rows for guidance: B that a table answers, and after them B that another one does."""
 
-    vocab_size, device, hidden = V, CPU, None
+    vocab_size, device, spare, hidden = V, CPU, 1, None
 
     def __init__(self, rows: int) -> None:
         self._halves = Table(TARGET, rows, ahead=DRAFT), Table(AWAY, rows, ahead=DRAFT_AWAY)
