@@ -18,7 +18,7 @@ from transpect.core.context import (
 from transpect.core.embeddings import EmbeddingConfig, Factor
 from transpect.core.feedforward import FeedForward, Glu, Mlp
 from transpect.core.heads import CausalLM, Head, MaskedLM, Pooled, SequenceClass, TokenClass, Transform
-from transpect.core.initialization import Initialization, KaimingInit, NormalInit, XavierInit
+from transpect.core.initialization import Initialization, KaimingInit, NormalInit, WidthInit, XavierInit
 from transpect.core.kernels import BlockSparse, Flash, Flex, Kernel, Linear, Linformer, Naive, Performer, Sdpa
 from transpect.core.model import Transformer
 from transpect.core.moe import Moe, RouterTap, balance_loss
@@ -120,6 +120,7 @@ __all__ = [
     "Transformer",
     "UpTo",
     "Visibility",
+    "WidthInit",
     "Window",
     "XavierInit",
     "balance_loss",

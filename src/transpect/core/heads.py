@@ -19,6 +19,7 @@ from transpect.base.codec import Variant
 from transpect.base.errors import ConfigError
 from transpect.core.embeddings import Scaled
 from transpect.core.feedforward import ACTIVATIONS, Activation
+from transpect.core.initialization import Readout
 from transpect.core.norms import LayerNorm, Norm
 from transpect.core.recording import recording
 from transpect.core.tags import Tags
@@ -252,7 +253,7 @@ class PooledHead(nn.Module):
         return out
 
 
-class Projection(nn.Module):
+class Projection(Readout):
     """Hidden [..., W] -> vocabulary [..., V], by the token table (tied) or a weight of its own."""
 
     def __init__(self, size: Sizes, *, tied: bool, bias: bool) -> None:

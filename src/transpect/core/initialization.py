@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import at_least
+from transpect.base.checks import above, at_least
 from transpect.base.codec import Variant
 
 
@@ -22,6 +22,14 @@ class Initialization(Variant):
     def table(self, weight: Tensor, generator: torch.Generator) -> None:
         """Fill an embedding table [rows, D]."""
         raise AssertionError("abstract")
+
+    def readout(self, weight: Tensor, generator: torch.Generator) -> None:
+        """Fill a projection to the vocabulary [V, in] that is not the token table."""
+        self.linear(weight, generator, residual=0)
+
+    def share(self, d_model: int) -> float:
+        """Of the rate that suits the vectors and tables of a model, how much its matrices should have."""
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,44 @@ class KaimingInit(Initialization, kind="kaiming"):
         weight.normal_(0.0, weight.shape[-1] ** -0.5, generator=generator)
 
 
+@dataclass(frozen=True)
+class WidthInit(Initialization, kind="width"):
+    """For models of many widths that learn alike, so that what suits a narrow one suits a wide one: N(0, std²·base/in)
+    for projections, 0 for the one to the vocabulary, N(0, std²) for tables; an optimizer whose steps do not grow with
+    the gradient gives matrices base/D of the rate.
+
+    This is the maximal update parametrisation of Yang et al. 2022 ("Tensor Programs V", table 3 and appendix D.2) for a
+    width that grows by heads: with heads that grow, scores would have to be divided by E and not by √E.
+
+    Attributes:
+        base: the width D at which rates were found.
+        std: of tables, and of a projection at the width ``base``.
+    """
+
+    base: int = 256
+    std: float = 0.02
+
+    def __post_init__(self) -> None:
+        above("base", self.base, 0)
+        at_least("std", self.std, 0)
+
+    def linear(self, weight: Tensor, generator: torch.Generator, *, residual: int) -> None:
+        weight.normal_(0.0, self.std * math.sqrt(self.base / weight.shape[1]), generator=generator)
+
+    def table(self, weight: Tensor, generator: torch.Generator) -> None:
+        weight.normal_(0.0, self.std, generator=generator)
+
+    def readout(self, weight: Tensor, generator: torch.Generator) -> None:
+        weight.zero_()
+
+    def share(self, d_model: int) -> float:
+        return self.base / d_model
+
+
+class Readout(nn.Module):
+    """A module whose weight [V, in] maps to the vocabulary; see `Initialization.readout`."""
+
+
 class Drawn(nn.Module):
     """A module whose own tensors start as its source says, whatever the model's `Initialization` is."""
 
@@ -90,6 +136,8 @@ def initialize(model: nn.Module, init: Initialization, residual: dict[str, int],
         drawn = torch.empty(weight.shape, dtype=weight.dtype, device="cpu")
         if isinstance(module, nn.Embedding):
             init.table(drawn, generator)
+        elif isinstance(module, Readout):
+            init.readout(drawn, generator)
         else:
             init.linear(drawn, generator, residual=residual.get(name, 0))
         weight.copy_(drawn)

@@ -114,7 +114,7 @@ def train(
         state = None if source is None else found_state(source, run, world)
         job = build(recipe, state, world)
         seed_all(world.seed(spec.seed))
-        optimizer = spec.optimizer.build(job.model, spec.grouping)
+        optimizer = spec.optimizer.build(job.model, recipe.grouping)
         dynamics = Dynamics(job.recipe.train, job.model, job.config.d_model)
         metrics = MetricsFile(run / METRICS) if world.leads else NoMetrics()
         shown = display(recipe.logging.progress, screen)

@@ -24,6 +24,7 @@ from transpect.train.best import Best
 from transpect.train.criteria import Loss, usual_loss
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
 from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
+from transpect.train.optimizers.widths import check_width
 from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.precision import Precision
 from transpect.train.schedules import Cosine, Plateau, Schedule
@@ -252,11 +253,6 @@ class TrainSpec:
             )
         Grouping(self.layer_decay, self.groups)  # which checks them
 
-    @property
-    def grouping(self) -> Grouping:
-        """Rates and decays by weight."""
-        return Grouping(self.layer_decay, self.groups)
-
 
 @dataclass(frozen=True)
 class LoggingSpec:
@@ -301,6 +297,13 @@ class Recipe:
                 value="data.valid: null",
                 remedy="Set data.valid, e.g. to 0.05, or choose another schedule.",
             )
+        check_width(self.model.config, self.train.optimizer)
+
+    @property
+    def grouping(self) -> Grouping:
+        """Rates and decays by weight."""
+        config = self.model.config
+        return Grouping(self.train.layer_decay, self.train.groups, config.init.share(config.d_model))
 
     @property
     def objective(self) -> Objective:

@@ -82,7 +82,7 @@ def find_rate(
         state = None if source is None else read_state(source)
         job = build(recipe, state)
         seed_all(spec.seed)
-        optimizer = spec.optimizer.build(job.model, spec.grouping)
+        optimizer = spec.optimizer.build(job.model, recipe.grouping)
         dynamics = Dynamics(job.recipe.train, job.model, job.config.d_model)
         if state is not None:
             apply_state(state, job.model, optimizer)

@@ -26,6 +26,7 @@ class AdamW(Optimizer, kind="adamw"):
     """
 
     default_rate: ClassVar[float] = 1e-3
+    even: ClassVar[bool] = True
     lr: float | None = None
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8

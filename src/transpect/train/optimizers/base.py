@@ -18,9 +18,11 @@ class Optimizer(Variant):
 
     Attributes:
         lr: the peak of the schedule; None takes the schedule's default, or else ``default_rate``.
+        even: whether each number of a weight moves by about the rate, however large its gradient and its matrix are.
     """
 
     default_rate: ClassVar[float]
+    even: ClassVar[bool] = False
     lr: float | None
 
     def at(self, lr: float) -> Optimizer:

@@ -50,10 +50,13 @@ class Grouping:
             tower's final norm have the whole rate, embeddings ξ times that of the first layer (Clark et al. 2020,
             "ELECTRA", appendix A; Bao et al. 2022, "BEiT").
         rules: where several match a weight, the last counts. Their rates are on top of ``layer_decay``.
+        matrices: the share of the rate that matrices have (see `Initialization.share`); what they decay by in an update
+            is as without.
     """
 
     layer_decay: float = 1.0
     rules: tuple[GroupRule, ...] = ()
+    matrices: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.layer_decay <= 1.0:
@@ -119,7 +122,9 @@ def decay_groups(
     for name in sorted(weights, key=lambda name: name not in chosen):
         if name not in served:
             continue
-        share, decay = shares[name], weight_decay if name in chosen else 0.0
+        share, decay = shares[name], 0.0
+        if name in chosen:
+            share, decay = share * grouping.matrices, weight_decay / grouping.matrices
         rule = next((rule for rule in reversed(grouping.rules) if fnmatchcase(name, rule.match)), None)
         if rule is not None:
             share *= rule.rate

@@ -27,6 +27,7 @@ class Lion(Optimizer, kind="lion"):
     """
 
     default_rate: ClassVar[float] = 1e-4
+    even: ClassVar[bool] = True
     lr: float | None = None
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 1.0
