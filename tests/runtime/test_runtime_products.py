@@ -74,7 +74,10 @@ def test_integers_are_the_nearest_of_16_bits(way: str, width: int) -> None:
     found = signed(to)
     back = found[:, :width] * to.scale[:, None].astype(np.float64)
     assert (abs(back - x[:, :width]) <= to.scale[:, None] * 0.501).all()
-    assert (abs(found[:, :width]).max(1) == np.where(np.arange(8) == 2, 0, 32767)).all()
+    own = abs(found[:, :width])
+    largest, together = own.max(1), own.sum(1)
+    assert (together <= 2**24).all() and ((largest == 32767) | (together >= 0.99 * 2**24) | (np.arange(8) == 2)).all()
+    assert not found[2, :width].any()
     assert all(not part[:, width:].any() for part in to[:-1])
 
 
@@ -124,10 +127,15 @@ def test_int8_rows_are_exact(way: str, width: int) -> None:
 def test_no_sum_leaves_its_bits(way: str, width: int) -> None:
     """Of the largest numbers there are."""
     x = np.full((8, width + 16), 1.0, np.float32)
-    w = Int8Rows.of(np.full((2, width), -128, np.int8), np.ones(2, np.float32))
-    out = np.zeros(64, np.float32)
-    product(way, w, integers_of(way, x, width), 8, out)
-    assert np.allclose(out[:16], -128.0 * width, rtol=1e-6)
+    x[1::2, ::2] = -1.0
+    weight = np.full((2, width), -128, np.int8)
+    weight[1, ::2] = 127
+    out, to = np.zeros(64, np.float32), integers_of(way, x, width)
+    w = Int8Rows.of(weight, np.ones(2, np.float32))
+    product(way, w, to, 8, out)
+    back = signed(to)[:, :width] * to.scale[:, None].astype(np.float64)
+    assert np.allclose(back, x[:, :width], rtol=0, atol=3e-3)
+    assert np.allclose(out[:16].reshape(2, 8), weight.astype(np.float64) @ back.T, rtol=1e-6)
 
 
 def test_rows_that_are_too_long_are_refused() -> None:

@@ -32,6 +32,7 @@ from transpect.runtime.products import (
 from transpect.runtime.products.attending import emit_mixed, emit_scores, emit_shares
 from transpect.runtime.products.cpu import LINES, Line
 from transpect.runtime.products.kernel import address
+from transpect.runtime.products.packing import emit_panel
 from transpect.runtime.products.plain import columns, number
 from transpect.runtime.products.softmax import emit_softmax, emit_total, softmax_tile
 from transpect.runtime.products.tiles import COLUMNS, ROWS, emit_blocks, emit_floats, emit_rows
@@ -90,7 +91,7 @@ def test_floats(dtype: Any, n: int, width: int, rows: int) -> None:
 @pytest.mark.parametrize("rows", [1, ROOM])
 @pytest.mark.parametrize(("n", "width"), [(1, 1), (COLUMNS + 1, 511), (COLUMNS, 512), (COLUMNS - 1, 1025)])
 def test_int8_rows_are_exact(n: int, width: int, rows: int) -> None:
-    """The largest numbers too: a sum of more than 512 of their products needs more than 32 bits."""
+    """The largest numbers too, whose sums are just within 32 bits."""
     weight = GENERATOR.integers(-128, 128, (n, width), dtype=np.int8)
     weight[0] = -128
     w, x = Int8Rows.of(weight, GENERATOR.random(n, np.float32)), rows_of(width)
@@ -172,7 +173,8 @@ def test_softmax_goes_on() -> None:
 
 TILES: dict[str, tuple[Callable[..., None], int]] = {
     "floats": (emit_floats, 8),
-    "rows": (emit_rows, 8),
+    "rows": (emit_rows, 9),
+    "panel": (emit_panel, 5),
     "blocks": (partial(emit_blocks, True), 11),
     "softmax": (emit_softmax, 6),
     "total": (emit_total, 4),

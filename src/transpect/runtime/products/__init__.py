@@ -20,6 +20,7 @@ from transpect.runtime.products.formats import (
 from transpect.runtime.products.pairs import activations, pair, restore, width_of
 from transpect.runtime.products.panels import multiply, room_for, words
 from transpect.runtime.products.quantising import quantise
+from transpect.runtime.products.shares import border, share
 from transpect.runtime.products.tiles import ROWS
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "WordBlocks",
     "Words",
     "activations",
+    "border",
     "multiplies_bfloat16",
     "multiply",
     "name",
@@ -45,6 +47,7 @@ __all__ = [
     "quantise",
     "restore",
     "room_for",
+    "share",
     "width_of",
     "words",
 ]

@@ -31,9 +31,19 @@ from transpect.runtime.products.formats import (
     Words,
 )
 from transpect.runtime.products.kernel import address, chosen_by_types, class_of, float_of_half
+from transpect.runtime.products.packing import panel_tile
 from transpect.runtime.products.pairs import width_of
 from transpect.runtime.products.plain import columns, half
-from transpect.runtime.products.tiles import COLUMNS, ROWS, blocks_tile, floats_tile, rows_tile, shifted_tile
+from transpect.runtime.products.tiles import (
+    COLUMNS,
+    FOUR,
+    ROWS,
+    blocks_tile,
+    floats_tile,
+    four_rows_tile,
+    rows_tile,
+    shifted_tile,
+)
 
 Array = Any
 DEPTH = 256
@@ -96,25 +106,32 @@ def _both(a: Number, b: Number) -> Number:
 
 
 def _int8_rows(w: Any, first: int, count: int, x: Any, rows: int, room: Array, out: Array) -> None:
-    whole = _aligned(room)
-    scales, panel = whole[:COLUMNS], whole[COLUMNS:].view(np.int32)
-    width = w.weight.shape[1]
-    pairs = (width + 1) // 2
-    for c in range(COLUMNS):
-        if c < count:
-            own = w.weight[first + c]
-            scales[c] = w.scale[first + c]
-            for n in range(width // 2):
-                panel[COLUMNS * n + c] = _both(own[2 * n], own[2 * n + 1])
-            if width % 2:
-                panel[COLUMNS * (pairs - 1) + c] = _both(own[width - 1], np.int8(0))
-        else:
-            scales[c] = np.float32(0.0)
-            for n in range(pairs):
-                panel[COLUMNS * n + c] = np.int32(0)
+    scales, panel, ahead = _of_int8(w, first, count, room)
+    width, step = w.weight.shape[1], 2 * x.value.shape[1]
     for r in range(0, rows, ROWS):
-        own_x, to = (address(x.value, r), 2 * x.value.shape[1], address(x.scale, r)), _place(out, r, first)
-        rows_tile((*own_x, address(panel, 0), address(scales, 0), 2 * pairs, to, 4 * out.shape[1]))
+        own_x, weights = (address(x.value, r), step, address(x.scale, r)), (address(panel, 0), address(scales, 0))
+        rows_tile((*own_x, *weights, ahead, width, _place(out, r, first), 4 * out.shape[1]))
+
+
+@compiled
+def few(w: Any, first: int, count: int, x: Any, rows: int, room: Array, out: Array) -> None:
+    """`multiply` of `Int8Rows` for passes of few rows: they are computed up to a multiple of `FOUR`."""
+    scales, panel, ahead = _of_int8(w, first, count, room)
+    width, step = w.weight.shape[1], 2 * x.value.shape[1]
+    for r in range(0, rows, FOUR):
+        own_x, weights = (address(x.value, r), step, address(x.scale, r)), (address(panel, 0), address(scales, 0))
+        four_rows_tile((*own_x, *weights, ahead, width, _place(out, r, first), 4 * out.shape[1]))
+
+
+@compiled
+def _of_int8(w: Any, first: int, count: int, room: Array) -> tuple[Array, Array, int]:
+    """Scales and panel of some rows, and where the next ones are."""
+    whole, width = _aligned(room), w.weight.shape[1]
+    scales, panel = whole[:COLUMNS], whole[COLUMNS:]
+    for c in range(COLUMNS):
+        scales[c] = w.scale[first + c] if c < count else np.float32(0.0)
+    panel_tile((address(w.weight, first), width, count, width, address(panel, 0)))
+    return scales, panel, address(w.weight, first) + COLUMNS * width
 
 
 def block(w: Any, i: int, b: int, q: Array) -> tuple[Number, Number]:

@@ -16,6 +16,9 @@ from transpect.runtime.products.kernel import chosen_by_types, class_of
 
 Array = Any
 HALF = BLOCK // 2
+MOST = 2.0**24 - 2.0**17
+"""Of a row's 16-bit numbers altogether, without their signs: with weights of 8 bits no sum then leaves 32 bits, and
+what is added by vectors may run over on the way. What is missing from 2²⁴ is for rounding."""
 _LEAST = np.float32(2.0**-100)
 """A row whose numbers are all smaller is zeros: the reciprocal of its scale would be infinite."""
 
@@ -30,18 +33,23 @@ def _largest(x: Array) -> Number:
 
 
 @compiled
-def _to_16_bits(most: Number) -> Any:
-    """Of numbers up to ``most``: what is their scale, and what each is multiplied by."""
+def _to_16_bits(x: Array) -> Any:
+    """What the scale of a row is, and what its numbers are multiplied by: so that the largest becomes 32767, or all
+    together `MOST`."""
+    most, total = _largest(x), np.float64(0.0)
     if most < _LEAST:
         return np.float32(0.0), np.float32(0.0)
-    return most / np.float32(32767.0), np.float32(32767.0) / most
+    for d in range(len(x)):
+        total += abs(np.float64(x[d]))
+    largest = max(np.float64(most), total * (32767.0 / MOST))
+    return np.float32(largest / 32767.0), np.float32(32767.0 / largest)
 
 
 def _to_digits(x: Array, width: int, first: int, last: int, to: Any) -> None:
     end = (width + LINE - 1) // LINE * LINE
     for r in range(first, last):
         own, high, low = x[r, :width], to.high[r], to.low[r]
-        to.scale[r], factor = _to_16_bits(_largest(own))
+        to.scale[r], factor = _to_16_bits(own)
         for d in range(width):
             number = np.uint32(bits_of(np.float32(own[d] * factor + TO_INTEGER))) + np.uint32(32768)
             high[d] = np.uint8(number >> np.uint32(8))
@@ -54,7 +62,7 @@ def _to_words(x: Array, width: int, first: int, last: int, to: Any) -> None:
     end = (width + LINE - 1) // LINE * LINE
     for r in range(first, last):
         own, value = x[r, :width], to.value[r]
-        to.scale[r], factor = _to_16_bits(_largest(own))
+        to.scale[r], factor = _to_16_bits(own)
         for d in range(width):
             value[d] = np.int16(bits_of(np.float32(own[d] * factor + TO_INTEGER)))
         value[width:end] = 0

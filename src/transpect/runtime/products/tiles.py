@@ -15,14 +15,14 @@ from typing import Any
 
 from transpect.runtime.products import emit
 from transpect.runtime.products.cpu import Line, line
-from transpect.runtime.products.emit import DOUBLE, FLOAT, I16, I32, I64, vector
+from transpect.runtime.products.emit import DOUBLE, FLOAT, I8, I16, I32, I64, vector
 from transpect.runtime.products.formats import BLOCK
 from transpect.runtime.products.kernel import kernel_of
 
 VECTORS = 2
 """In a row of a tile."""
-CHUNK = 512
-"""Columns whose products of a byte with 16 bits are sure to add up to 32 bits."""
+FOUR = 4
+"""Rows of a smaller tile, for passes of few rows."""
 
 
 def lanes(line: Line) -> int:
@@ -49,7 +49,7 @@ def emit_floats(builder: Any, line: Line, rows: int, args: Any) -> None:
     inputs = [builder.add(x, builder.mul(of_row, I64(m))) for m in range(rows)]
 
     def column(at: Any, now: list[Any]) -> list[Any]:
-        weights = _weights(builder, kind, builder.add(panel, builder.mul(at, of_panel)), line)
+        weights = _weights(builder, kind, builder.add(panel, builder.mul(at, of_panel)))
         step, following = builder.mul(at, of_column), list[Any]()
         for m, base in enumerate(inputs):
             own = emit.spread(builder, emit.load(builder, FLOAT, builder.add(base, step)), kind.count)
@@ -62,24 +62,19 @@ def emit_floats(builder: Any, line: Line, rows: int, args: Any) -> None:
 
 
 def emit_rows(builder: Any, line: Line, rows: int, args: Any) -> None:
-    """out[m, c] += scale[m] · scale[c] · Σ_d x[m, d] · panel[d, c], of integers and rounded once."""
-    x, of_row, x_scale, panel, w_scale, count, out, of_out = args
+    """out[m, c] += scale[m] · scale[c] · Σ_d x[m, d] · panel[d, c], of integers and rounded once.
+
+    The panel is of bytes. Meanwhile memory is asked for as many bytes as a panel is made of, from ``ahead`` on.
+    """
+    x, of_row, x_scale, panel, w_scale, ahead, count, out, of_out = args
     wide = vector(DOUBLE, lanes(line))
-    sums = VECTORS * rows
-    zero = [emit.ones(DOUBLE, wide.count, 0.0)] * sums
-
-    def chunk(at: Any, now: list[Any]) -> list[Any]:
-        left = builder.sub(count, at)
-        size = builder.select(builder.icmp_signed("<", left, I64(CHUNK)), left, I64(CHUNK))
-        totals = _pairs(builder, line, rows, (x, of_row, panel), at, builder.add(at, size))
-        return [emit.plus(builder, old, builder.sitofp(more, wide)) for old, more in zip(now, totals, strict=True)]
-
-    totals = emit.loop(builder, I64(0), count, CHUNK, zero, chunk)
-    weights = [builder.fpext(own, wide) for own in _weights(builder, vector(FLOAT, wide.count), w_scale, line)]
+    totals = _pairs(builder, line, rows, (x, of_row, panel), I64(0), count, I8, ahead)
+    weights = [builder.fpext(own, wide) for own in _weights(builder, vector(FLOAT, wide.count), w_scale)]
     for n, place in enumerate(_places(builder, out, of_out, rows, line)):
         of_x = builder.fpext(emit.load(builder, FLOAT, x_scale, 4 * (n // VECTORS)), DOUBLE)
         factor = emit.times(builder, weights[n % VECTORS], emit.spread(builder, of_x, wide.count))
-        own = builder.fptrunc(emit.times(builder, totals[n], factor), vector(FLOAT, wide.count))
+        exact = builder.sitofp(totals[n], wide)
+        own = builder.fptrunc(emit.times(builder, exact, factor), vector(FLOAT, wide.count))
         emit.store(builder, emit.plus(builder, emit.load(builder, own.type, place), own), place)
 
 
@@ -94,8 +89,8 @@ def emit_blocks(shifted: bool, builder: Any, line: Line, rows: int, args: Any) -
         first = builder.mul(at, I64(BLOCK))
         totals = _pairs(builder, line, rows, (x, of_row, panel), first, builder.add(first, I64(BLOCK)))
         of_block = builder.mul(at, I64(4 * VECTORS * kind.count))
-        scales = _weights(builder, kind, builder.add(w_scale, of_block), line)
-        least = _weights(builder, kind, builder.add(w_least, of_block), line) if shifted else []
+        scales = _weights(builder, kind, builder.add(w_scale, of_block))
+        least = _weights(builder, kind, builder.add(w_least, of_block)) if shifted else []
         following = list[Any]()
         for m in range(rows):
             step = builder.add(builder.mul(of_scale, I64(m)), builder.mul(at, I64(4)))
@@ -116,15 +111,29 @@ def emit_blocks(shifted: bool, builder: Any, line: Line, rows: int, args: Any) -
         emit.store(builder, total, place)
 
 
-def _pairs(builder: Any, line: Line, rows: int, places: tuple[Any, Any, Any], first: Any, last: Any) -> list[Any]:
-    """Σ x[m, d] · panel[d, c] over columns, of 16 bits in 32: two columns stand beside each other in a panel."""
+def _pairs(
+    builder: Any,
+    line: Line,
+    rows: int,
+    places: tuple[Any, Any, Any],
+    first: Any,
+    last: Any,
+    stored: Any = I16,
+    ahead: Any = None,
+) -> list[Any]:
+    """Σ x[m, d] · panel[d, c] over columns, of 16 bits in 32: two columns stand beside each other in a panel, as
+    integers of the kind ``stored``."""
     x, of_row, panel = places
-    kind, dot = vector(I16, 2 * lanes(line)), _dot_of(line)
+    kind, dot, size = vector(I16, 2 * lanes(line)), _dot_of(line), stored.width // 8
     inputs = [builder.add(x, builder.mul(of_row, I64(m))) for m in range(rows)]
 
     def pair(at: Any, now: list[Any]) -> list[Any]:
-        here = builder.add(panel, builder.mul(at, I64(2 * VECTORS * lanes(line))))
-        weights, step, following = _weights(builder, kind, here, line), builder.mul(at, I64(2)), list[Any]()
+        offset = builder.mul(at, I64(size * VECTORS * lanes(line)))
+        weights = _weights(builder, vector(stored, kind.count), builder.add(panel, offset))
+        if ahead is not None:
+            emit.prefetch(builder, builder.add(ahead, offset), 0)
+            weights = [builder.sext(own, kind) for own in weights]
+        step, following = builder.mul(at, I64(2)), list[Any]()
         for m, base in enumerate(inputs):
             own = emit.spread(builder, emit.load(builder, I32, builder.add(base, step)), lanes(line))
             own = builder.bitcast(own, kind)
@@ -158,9 +167,10 @@ def _dot_of(line: Line) -> Callable[[Any, Any, Any, Any], Any]:
     return {"avx512": _vnni, "avxvnni": _vnni, "avx2": _madd}.get(line.name, _any)
 
 
-def _weights(builder: Any, kind: Any, place: Any, line: Line) -> list[Any]:
+def _weights(builder: Any, kind: Any, place: Any) -> list[Any]:
     """A row of a panel, or what belongs to one."""
-    return [emit.load(builder, kind, place, 4 * lanes(line) * n) for n in range(VECTORS)]
+    size = {FLOAT: 4, I16: 2, I8: 1}[kind.element] * kind.count
+    return [emit.load(builder, kind, place, size * n) for n in range(VECTORS)]
 
 
 def _places(builder: Any, out: Any, of_out: Any, rows: int, line: Line) -> list[Any]:
@@ -169,12 +179,13 @@ def _places(builder: Any, out: Any, of_out: Any, rows: int, line: Line) -> list[
     return [builder.add(first, I64(4 * lanes(line) * n)) for first in firsts for n in range(VECTORS)]
 
 
-def tile_of(name: str, emit: Callable[..., None], arguments: int, line: Line) -> Any:
+def tile_of(name: str, emit: Callable[..., None], arguments: int, line: Line, rows: int | None = None) -> Any:
     """A function of a tuple of so many integers that compiled code calls."""
-    return kernel_of(f"tile.{name}", emit, line, rows_of(line), arguments)
+    return kernel_of(f"tile.{name}", emit, line, rows_of(line) if rows is None else rows, arguments)
 
 
 floats_tile = tile_of("floats", emit_floats, 8, line())
-rows_tile = tile_of("rows", emit_rows, 8, line())
+rows_tile = tile_of("rows", emit_rows, 9, line())
+four_rows_tile = tile_of("rows", emit_rows, 9, line(), FOUR)
 blocks_tile = tile_of("blocks", partial(emit_blocks, False), 11, line())
 shifted_tile = tile_of("shifted", partial(emit_blocks, True), 11, line())

@@ -3,12 +3,13 @@ rounding at the end.
 
 Axes: R rows, D width.
 
-Weights are widened once for all rows, and two products of 16-bit numbers are summed into each 32-bit lane. Of the
-largest numbers a lane holds 255; before that it is added to a double, which holds all of them.
+Weights are widened once for all rows, and two products of 16-bit numbers are summed into each 32-bit lane. Whole sums
+have 32 bits too: see `quantising`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from transpect.runtime.products import emit
@@ -17,8 +18,8 @@ from transpect.runtime.products.emit import DOUBLE, FLOAT, I8, I16, I32, I64, ve
 
 STEP = 16
 """Columns of a vector of 16-bit numbers."""
-WHOLE = 128 * STEP
-"""Columns that 32-bit lanes hold the sums of."""
+LANES = 8
+"""Sums that a call has at most, and those in a vector."""
 AHEAD = 1024
 """How many bytes ahead weights are asked for where several rows keep the loop busy."""
 
@@ -51,17 +52,9 @@ def emit_words(builder: Any, line: Line, rows: int, args: Any) -> None:
         left = builder.sub(width, column)
         return more([emit.partly(builder, builder.add(base, column), left, STEP) for base in weights], column, now)
 
-    zeros = [emit.ones(I32, STEP // 2, 0)] * (2 * rows)
-
-    def part(first: Any, now: list[Any]) -> list[Any]:
-        further = builder.add(first, I64(WHOLE))
-        end = builder.select(builder.icmp_signed("<", further, whole), further, whole)
-        sums = emit.loop(builder, first, end, STEP, zeros, columns)
-        return [emit.plus(builder, total, _doubles(builder, own)) for total, own in zip(now, sums, strict=True)]
-
-    begin = emit.loop(builder, whole, width, STEP, zeros, last)
-    totals = emit.loop(builder, I64(0), whole, WHOLE, [_doubles(builder, own) for own in begin], part)
-    exact = emit.sums(builder, totals)
+    sums = emit.loop(builder, I64(0), whole, STEP, [emit.ones(I32, LANES, 0)] * (2 * rows), columns)
+    sums = emit.loop(builder, whole, width, STEP, sums, last)
+    totals = _across(builder, [*sums, *[emit.ones(I32, LANES, 0)] * (LANES - 2 * rows)])
     of_weight = emit.gathered(builder, [emit.load(builder, FLOAT, place) for place in (w_scale, v_scale)])
     of_x = emit.load(builder, vector(FLOAT, rows), scale)
     both = vector(DOUBLE, 2 * rows)
@@ -70,12 +63,21 @@ def emit_words(builder: Any, line: Line, rows: int, args: Any) -> None:
         builder.fpext(emit.repeated(builder, of_weight, rows), both),
         builder.fpext(emit.joined(builder, [of_x, of_x]), both),
     )
+    exact = builder.sitofp(builder.shuffle_vector(totals, totals, emit.lanes_of(range(2 * rows))), both)
     results = builder.fptrunc(emit.times(builder, exact, factor), vector(FLOAT, 2 * rows))
     for place, own in zip((out, second), emit.halves(builder, results), strict=True):
         emit.store(builder, own, place)
 
 
-def _doubles(builder: Any, sums: Any) -> Any:
-    """Sums of half as many lanes."""
-    parts = emit.halves(builder, sums)
-    return emit.plus(builder, *(builder.sitofp(part, vector(DOUBLE, part.type.count)) for part in parts))
+def _across(builder: Any, sums: Sequence[Any]) -> Any:
+    """The sum of each of eight vectors' lanes: [8 × 8] -> 8, by what stays within 128 bits as long as may be."""
+    steps = (
+        ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)),
+        ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
+        ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)),
+    )
+    for step in steps:
+        pairs = list(zip(sums[::2], sums[1::2], strict=True))
+        parts = [[builder.shuffle_vector(a, b, emit.lanes_of(places)) for places in step] for a, b in pairs]
+        sums = [builder.add(*part) for part in parts]
+    return sums[0]
