@@ -68,11 +68,9 @@ def small_model() -> Transformer:
 
 def gradient(world: World, batches: list[Batch], smoothing: float) -> tuple[dict[int, Tensor], float, float]:
     model = small_model()
-    world.spread(model)
+    criterion = world.spread(model, TokenCrossEntropy(smoothing))
     optimizer = Kept(model.parameters(), lr=0.0)
-    made = update(
-        model.train(), optimizer, batches, rate=0.1, clip=None, criterion=TokenCrossEntropy(smoothing), world=world
-    )
+    made = update(model.train(), optimizer, batches, rate=0.1, clip=None, criterion=criterion, world=world)
     return optimizer.seen, float(made.loss), float(made.grad_norm)
 
 
@@ -123,7 +121,7 @@ def test_what_can_not_be_shared_out_is_refused(recipe_of: Make) -> None:
     check_shares(accumulate=8, batch_size=1, size=8)
     with pytest.raises(ConfigError, match=r"at least a row each.*train.accumulate a multiple of 8"):
         check_shares(accumulate=4, batch_size=1, size=8)
-    for name in ("tensor", "pipeline", "context"):
+    for name in ("pipeline", "context"):
         with pytest.raises(ConfigError, match=rf"got 'parallel.{name}: 2'"):
             recipe_of("causal", {f"parallel.{name}": 2})
 

@@ -116,7 +116,7 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     assert full.train.loss is not None
     criterion = full.train.loss.build(Setting(full, model, tokenizer, known))
     world.check(full)
-    world.spread(model)
+    criterion = world.spread(model, criterion)
     assert spec.eval_batch_size is not None
 
     def loader(documents: Documents, batch_size: int, slots: int = 1, bucket: int = 1) -> Batches:

@@ -38,10 +38,10 @@ class Alibi(Position, kind="alibi"):
 class AlibiModule(PositionModule):
     def __init__(self, n_heads: int, bias_max: float) -> None:
         super().__init__()
-        self.n_heads, self.bias_max = n_heads, bias_max
+        self.slopes = slopes(n_heads, bias_max)  # [H], no buffer: `.to(bfloat16)` must not round them
 
     def geometry(self, query: Tags, new: Tags, key: Tags, dtype: torch.dtype) -> Geometry:
-        slope = slopes(self.n_heads, self.bias_max).to(key.position.device, torch.promote_types(dtype, torch.float32))
+        slope = self.slopes.to(key.position.device, torch.promote_types(dtype, torch.float32))
 
         def of(_: tuple[Tensor, ...], distance: Tensor) -> Tensor:
             return (-slope * distance.abs()[..., None]).to(dtype)
@@ -59,4 +59,4 @@ def slopes(n_heads: int, bias_max: float = 8.0) -> Tensor:
         return [2.0 ** (-bias_max * h / heads) for h in range(1, heads + 1)]
 
     below = 2 ** math.floor(math.log2(n_heads))
-    return torch.tensor((powers(below) + powers(2 * below)[0::2])[:n_heads], dtype=torch.float64)
+    return torch.tensor((powers(below) + powers(2 * below)[0::2])[:n_heads], dtype=torch.float64, device="cpu")

@@ -78,7 +78,8 @@ def decaying(model: nn.Module) -> set[str]:
     token would find decayed although no gradient reached them. A tied table counts as a table, an untied output
     matrix as a matrix.
     """
-    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    embeddings = (module for module in model.modules() if isinstance(module, nn.Embedding))
+    tables = {id(weight) for module in embeddings for weight in module.parameters(recurse=False)}
     return {
         name
         for name, weight in model.named_parameters()

@@ -104,13 +104,14 @@ def read_whole(folder: Path) -> dict[str, Tensor]:
 
 def like_weight(entry: TensorStorageMetadata, weight: Tensor) -> Tensor:
     """An empty tensor for what an optimizer remembers of a weight, shared out as that is."""
+    if entry.size == weight.size():
+        return torch.zeros_like(weight, dtype=entry.properties.dtype, requires_grad=False)
     empty = torch.zeros(entry.size, dtype=entry.properties.dtype)
     if not entry.size:
         return empty
     if not isinstance(weight, DTensor):
         return empty.to(weight.device)
-    placements = weight.placements if entry.size == weight.size() else [Replicate()] * weight.device_mesh.ndim
-    return distribute_tensor(empty.to(weight.device), weight.device_mesh, placements)
+    return distribute_tensor(empty.to(weight.device), weight.device_mesh, [Replicate()] * weight.device_mesh.ndim)
 
 
 def read_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

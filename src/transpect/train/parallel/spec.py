@@ -7,21 +7,15 @@ from typing import Literal
 
 from transpect.base.errors import ConfigError
 
-SHARED_OUT = {
-    "tensor": "matrix products",
-    "pipeline": "layers",
-    "context": "tokens of a row, for which there are no attention kernels on a CPU with gloo",
-}
-
 
 @dataclass(frozen=True)
 class ParallelSpec:
-    """What the processes share out: always the rows of an update.
+    """What the processes share out: the rows of an update, and each model among ``tensor`` · ``pipeline`` of them.
 
     Attributes:
         data: ``ddp``, each holds all weights and adds up gradients (Li et al. 2020, "PyTorch Distributed"); ``fsdp``,
             each keeps a part of weights, gradients and optimizer memory (Rajbhandari et al. 2020, "ZeRO", stage 3).
-        tensor: processes that share out each matrix product; 1, more are refused.
+        tensor: processes that share out each matrix product (Shoeybi et al. 2019, "Megatron-LM").
         pipeline: processes that share out the layers; 1, more are refused.
         context: processes that share out the tokens of a row; 1, more are refused.
         heartbeat: seconds without a sign of life after which a process counts as dead, and the others end.
@@ -37,11 +31,38 @@ class ParallelSpec:
         for name in ("tensor", "pipeline", "context"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"parallel.{name} must be at least 1", value=getattr(self, name))
-            if getattr(self, name) > 1:
-                raise ConfigError(
-                    f"this version shares out rows and weights (parallel.data), and no {SHARED_OUT[name]}",
-                    value=f"parallel.{name}: {getattr(self, name)}",
-                    remedy="Leave it at 1; memory is saved by parallel.data: fsdp, train.accumulate and short rows.",
-                )
+        if self.pipeline > 1:
+            raise ConfigError(
+                "this version shares out rows, weights and matrices, and no layers",
+                value=f"parallel.pipeline: {self.pipeline}",
+                remedy="Leave it at 1; memory is saved by parallel.data: fsdp, parallel.tensor and train.accumulate.",
+            )
+        if self.context > 1:
+            raise ConfigError(
+                "this version does not share out the tokens of a row, for which there are no attention kernels on a "
+                "CPU with gloo",
+                value=f"parallel.context: {self.context}",
+                remedy="Leave it at 1; memory is saved by parallel.data: fsdp, parallel.tensor and short rows.",
+            )
         if not self.heartbeat > 0.0:
             raise ConfigError("parallel.heartbeat must be above 0", value=self.heartbeat)
+
+    def check(self, processes: int) -> None:
+        """Refuse a number of processes that is no multiple of those that share one model.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        together = self.tensor * self.pipeline
+        if processes % together:
+            raise ConfigError(
+                f"{together} processes share out one model, so there must be a multiple of them",
+                value=f"{self.shown}, {processes} process{'es' * (processes > 1)}",
+                remedy=f"Start it by torchrun --nproc-per-node {together}.",
+            )
+
+    @property
+    def shown(self) -> str:
+        """What is shared out, as a recipe says it."""
+        more = {name: getattr(self, name) for name in ("tensor", "pipeline") if getattr(self, name) > 1}
+        return ", ".join(f"parallel.{name}: {value}" for name, value in {"data": self.data, **more}.items())

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import get_total_norm
 
 from transpect.base.codec import Data
 from transpect.base.errors import ConfigError, TranspectError
 from transpect.core.model import Transformer
-from transpect.core.moe import MoeModule
 from transpect.data.batch import Batch
-from transpect.train.parallel.sharding import Sharded, shard
+from transpect.train.criteria import Criterion
+from transpect.train.parallel.gradients import AddedUp, Gradients, Replicated, Sharded, gathered, global_norm
+from transpect.train.parallel.grid import Grid
+from transpect.train.parallel.matrices import check_matrices, share_matrices, share_vocabulary
 from transpect.train.parallel.shards import Shards, read_state
 from transpect.train.parallel.shares import check_shares, deal, share
 from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.parallel.state import Directory, Finish, Pending, Stored
-from transpect.train.parallel.world import Compute, Through, World
+from transpect.train.parallel.world import Through, World
 
 if TYPE_CHECKING:
     from transpect.train.recipe import Recipe
@@ -41,10 +39,9 @@ class Together(World):
 
     def __init__(self, spec: ParallelSpec, device: torch.device) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.mesh = init_device_mesh(device.type, (self.size,), mesh_dim_names=("data",))
-        self.spec = spec
+        self.spec, self.grid = spec, Grid(spec, device)
         self._writers = dist.new_group(backend="gloo")  # for what is written while training goes on
-        self._around: nn.Module = nn.Module()
+        self._gradients: Gradients
 
     def check(self, recipe: Recipe) -> None:
         if recipe.objective.remembers is not None:
@@ -59,14 +56,15 @@ class Together(World):
                 value=f"{self.size} processes",
                 remedy="Train it without torchrun.",
             )
-        if recipe.objective.needs.whole_batches and recipe.train.accumulate % self.size:
+        readers = self.grid.data.size()
+        if recipe.objective.needs.whole_batches and recipe.train.accumulate % readers:
             raise ConfigError(
                 f"rows of a batch of the objective {recipe.objective.kind} belong to each other, so each process reads "
                 "micro-batches of its own",
-                value=f"train.accumulate {recipe.train.accumulate}, {self.size} processes by rows",
-                remedy=f"Set train.accumulate to {self.size} or a multiple of it.",
+                value=f"train.accumulate {recipe.train.accumulate}, {readers} processes by rows",
+                remedy=f"Set train.accumulate to {readers} or a multiple of it.",
             )
-        shares_weights = self.spec.data == "fsdp"
+        shares_weights = self.spec.data == "fsdp" or self.spec.tensor > 1
         whole = {
             "logging.samples": recipe.logging.samples,
             "logging.measures": recipe.logging.measures,
@@ -76,42 +74,43 @@ class Together(World):
         if shares_weights and asked:
             raise ConfigError(
                 f"{asked[0]} looks at whole weights, and processes that share weights out have none",
-                value=f"parallel.data: {self.spec.data}",
+                value=self.spec.shown,
                 remedy="Leave it out, or train with parallel.data: ddp alone.",
             )
-        check_shares(recipe.train.accumulate, recipe.train.batch_size, self.size)
+        if self.spec.tensor > 1:
+            check_matrices(recipe, self.spec.tensor)
+        check_shares(recipe.train.accumulate, recipe.train.batch_size, readers)
 
-    def spread(self, model: Transformer) -> None:
-        around = Around(model)
-        if self.spec.data == "fsdp":
-            self._around = shard(around, self.mesh)
-        else:
-            self._around = replicate(around, self.mesh)
+    def spread(self, model: Transformer, criterion: Criterion) -> Criterion:
+        if self.spec.tensor > 1:
+            criterion = share_vocabulary(model, criterion, self.grid.tensor)
+            share_matrices(model, self.grid.tensor)
+        whole = AddedUp if self.spec.tensor > 1 else Replicated
+        self._gradients = (Sharded if self.spec.data == "fsdp" else whole)(model, self.grid.data)
+        return criterion
 
     def seed(self, seed: int) -> int:
-        return (seed + 0x9E3779B97F4A7C15 * self.rank) % 2**63
+        return (seed + 0x9E3779B97F4A7C15 * self.grid.stream) % 2**63
 
     def share(self, update: Sequence[Batch], counted: Callable[[Batch], bool]) -> list[Batch]:
-        return share(update, self.rank, self.size)
+        return share(update, self.grid.data.get_local_rank(), self.grid.data.size())
 
     def deal(self, batches: Iterable[Batch], counted: Callable[[Batch], bool]) -> Iterator[tuple[Batch, int]]:
-        return deal(batches, self.rank, self.size)
+        return deal(batches, self.grid.data.get_local_rank(), self.grid.data.size())
 
-    @contextmanager
-    def through(self, *, last: bool = True) -> Iterator[Through]:
-        with _adding_up(self._around, last):
-            yield self._around
+    def through(self, *, last: bool = True) -> AbstractContextManager[Through]:
+        return self._gradients.through(last)
 
     def total(self, value: Tensor) -> Tensor:
         total = value.clone()
-        dist.all_reduce(total, group=self.mesh.get_group())
+        dist.all_reduce(total, group=self.grid.data.get_group())
         return total
 
     def total_counts(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.total(torch.tensor(counts)).tolist())
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        return global_norm(gradients)
+        return global_norm(gradients, self.size // self.spec.pipeline)
 
     def any(self, flag: bool) -> bool:
         flags = torch.tensor(int(flag))
@@ -133,7 +132,7 @@ class Together(World):
 
     @property
     def layout(self) -> Data:
-        return {"processes": self.size, "data": self.spec.data}
+        return {"processes": self.size, "data": self.spec.data, **self.grid.layout}
 
     def write(self, tensors: dict[str, Tensor], directory: Directory, finish: Finish) -> Pending:
         return Shards(tensors, directory, finish, self._writers, self.tell)
@@ -142,59 +141,5 @@ class Together(World):
         read_state(stored.folder, model, optimizer)
 
     def whole(self, model: Transformer) -> dict[str, Tensor]:
-        weights = {name: _gathered(value) for name, value in model.state_dict().items()}
+        weights = {name: gathered(value) for name, value in model.state_dict().items()}
         return weights if self.leads else {}
-
-
-class Around(nn.Module):
-    """Whatever is computed of a model, as the forward pass of one module, which DDP and FSDP attend to."""
-
-    def __init__(self, model: Transformer) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, compute: Compute) -> Tensor:
-        return compute()
-
-
-def replicate(around: Around, mesh: DeviceMesh) -> DistributedDataParallel:
-    """A model of which each process has all weights; their gradients are sums, not means."""
-    partly = any(isinstance(module, MoeModule) for module in around.modules())  # experts whom no token asked
-    ddp = DistributedDataParallel(
-        around,
-        process_group=mesh.get_group(),
-        forward_sync_buffers=False,
-        gradient_as_bucket_view=True,
-        find_unused_parameters=partly,
-    )
-    ddp.register_comm_hook(mesh.get_group(), lambda group, bucket: _summed(group, bucket.buffer()))
-    return ddp
-
-
-def _summed(group: dist.ProcessGroup, gradients: Tensor) -> torch.futures.Future[Tensor]:
-    work = dist.all_reduce(gradients, group=group, async_op=True)
-    assert work is not None
-    first: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
-    return first
-
-
-def _adding_up(around: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Gradients are kept to oneself until the last pass of an update."""
-    if isinstance(around, Sharded):
-        around.set_requires_gradient_sync(last)
-        return nullcontext()
-    assert isinstance(around, DistributedDataParallel)
-    return nullcontext() if last else around.no_sync()
-
-
-def global_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """‖g‖₂; of shared-out gradients every process holds a part, and all come to the same number."""
-    by_mesh: dict[DeviceMesh | None, list[Tensor]] = {}
-    for gradient in gradients:
-        by_mesh.setdefault(gradient.device_mesh if isinstance(gradient, DTensor) else None, []).append(gradient)
-    norms = [_gathered(get_total_norm(some)) for some in by_mesh.values()]
-    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
-
-
-def _gathered(value: Tensor) -> Tensor:
-    return value.full_tensor() if isinstance(value, DTensor) else value

@@ -20,6 +20,7 @@ from transpect.train.optimizers import load_optimizer_tensors
 from transpect.train.parallel.state import TENSORS, WRITTEN, Directory, Finish, Pending, Stored
 
 if TYPE_CHECKING:
+    from transpect.train.criteria import Criterion
     from transpect.train.recipe import Recipe
 
 Compute = Callable[[], Tensor]
@@ -57,8 +58,12 @@ class World(ABC):
         """
 
     @abstractmethod
-    def spread(self, model: Transformer) -> None:
-        """Share a model out, in place; to be called before an optimizer is built."""
+    def spread(self, model: Transformer, criterion: Criterion) -> Criterion:
+        """Share a model out, in place; to be called before an optimizer is built.
+
+        Returns:
+            the criterion that a model is trained with when it is shared out so.
+        """
 
     @abstractmethod
     def seed(self, seed: int) -> int:
@@ -137,10 +142,10 @@ class Alone(World):
     rank, size = 0, 1
 
     def check(self, recipe: Recipe) -> None:
-        pass
+        recipe.parallel.check(self.size)
 
-    def spread(self, model: Transformer) -> None:
-        pass
+    def spread(self, model: Transformer, criterion: Criterion) -> Criterion:
+        return criterion
 
     def seed(self, seed: int) -> int:
         return seed
