@@ -20,6 +20,7 @@ from transpect.serve.http.gate import Gate
 from transpect.serve.http.models import ModelSpec
 from transpect.serve.http.opening import ServerConfig
 from transpect.serve.http.replicas.front import Front
+from transpect.serve.http.replicas.local import Local
 from transpect.serve.http.replicas.opening import open_front
 from transpect.serve.http.replicas.replica import Replica
 from transpect.serve.http.replicas.routing import PIECE, SLACK, Router
@@ -74,7 +75,8 @@ def front(app: Any) -> Iterator[Callable[..., Any]]:
             return replica
 
         replicas = [api.loop.run_until_complete(start(n)) for n in range(len(answers))]
-        api.front = Front(api.service, replicas)
+        api.fleet = Local(replicas)
+        api.front = Front(api.service, api.fleet)
         api.app = Gate(api.front, api.service, frozenset(), local=True)
         return api
 
@@ -89,7 +91,7 @@ def test_an_answer_comes_through_and_what_is_alike_goes_to_one(front: Any) -> No
         answer = api("/v1/completions", BODY, headers={"x-request-id": "mine"})
         assert (answer.status, answer.body, answer.headers["x-request-id"]) == (200, b"{}", "mine")
     assert sorted(api.asked) == [0, 3]
-    assert [own.load for own in api.front.replicas] == [0, 0]
+    assert [own.load for own in api.fleet.replicas] == [0, 0]
 
 
 @pytest.mark.parametrize("broken", [b"", OK[:-1], OK[:20], DOWN, STREAM, STREAM + b"5\r\nda"])
@@ -113,10 +115,33 @@ def test_without_replicas_there_is_an_error(front: Any) -> None:
     api = front(b"", b"")
     answer = api("/v1/completions", BODY)
     assert (answer.status, answer.error["code"]) == (503, "no_replica")
-    assert api("/ready").status == 503 and api("/health").json["status"] == "ok"
-    for own in api.front.replicas:
+    assert api("/ready").status == api("/health").status == 503
+    for own in api.fleet.replicas:
         own.port = None
-    assert api("/health").status == 503
+    assert api("/health").json == {"status": "dead", "replicas": {"up": 0, "all": 2}}
+
+
+@pytest.mark.parametrize(
+    ("second", "status", "state"), [(OK, 200, "ok"), (DOWN, 200, "degraded"), (b"", 200, "degraded")]
+)
+def test_health_is_that_of_the_replicas(second: bytes, status: int, state: str, front: Any) -> None:
+    api = front(OK, second)
+    answer = api("/health")
+    assert (answer.status, answer.json["status"]) == (status, state)
+
+
+def test_a_refusal_of_all_is_passed_on(front: Any) -> None:
+    api = front(DOWN, DOWN)
+    answer = api("/v1/completions", BODY)
+    assert (answer.status, answer.body, api.asked, api.front.retries) == (503, b"{}", [1, 1], 1)
+
+
+def test_numbers_of_replicas_have_their_names(front: Any) -> None:
+    page = b"# TYPE x gauge\nx 1.0\n"
+    said = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(page) + page
+    found = front(said, said)("/metrics").body.decode()
+    assert 'x{replica="0"} 1.0' in found and 'x{replica="1"} 1.0' in found
+    assert 'transpect_replica_up{replica="1"} 1.0' in found and "transpect_front_retries 0.0" in found
 
 
 @pytest.mark.slow
@@ -131,7 +156,7 @@ def test_two_processes_of_which_one_is_killed(
     monkeypatch.setattr(server, "_reload", None)  # signals are for a process's first thread
     thread = Thread(target=server.run)
     thread.start()
-    replicas = server.front.replicas
+    replicas = server.fleet.replicas
     try:
         wait_for(lambda: address and all(own.port for own in replicas))
         before = [own.pid for own in replicas]

@@ -9,31 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
+from prometheus_client.core import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from transpect.serve.errors import ServeError
-from transpect.serve.http.app import ROUTES
 from transpect.serve.http.body import read_bytes
 from transpect.serve.http.errors import ApiError, unavailable
-from transpect.serve.http.gate import Gate
 from transpect.serve.http.guard import StoppedError
-from transpect.serve.http.replicas.replica import Answer, LostError, Replica
-from transpect.serve.http.replicas.routing import Router
-from transpect.serve.http.server import Server, is_loopback
+from transpect.serve.http.replicas.fleet import Answer, Asked, Fleet, LostError, NobodyError
+from transpect.serve.http.replicas.numbers import Numbers
 from transpect.serve.http.service import Service, call_of
 from transpect.serve.http.streams import Json, abort
 
-__all__ = ["Front", "FrontServer", "front_server"]
+__all__ = ["Front"]
 
 TRIES: Final = 3
 """Replicas that are asked for one request at most."""
@@ -47,13 +41,11 @@ class Front:
 
     Args:
         service: of this process: limits, keys, log; it has no models.
-        replicas: who answer.
-        secret: a key of the replicas, by which they are asked how they are; empty where they have none.
+        fleet: who answer.
     """
 
-    def __init__(self, service: Service, replicas: Sequence[Replica], secret: str = "") -> None:
-        self.replicas, self.router, self._service = tuple(replicas), Router(), service
-        self._key = [(b"authorization", b"Bearer " + secret.encode())] if secret else []
+    def __init__(self, service: Service, fleet: Fleet) -> None:
+        self._service, self._fleet = service, fleet
         self.retries = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +57,7 @@ class Front:
         body = b"" if scope["method"] != "POST" else await read_bytes(request, self._service.limits)
         try:
             async with self._service.guarded(receive):
-                await self._answer(scope, body, send)
+                await self._answer(_asked(scope, body), scope["transpect.call"].id, send)
         except StoppedError as stopped:
             call_of(request).ended = stopped.reason
             if stopped.reason == "hung_up":
@@ -73,46 +65,42 @@ class Front:
             else:
                 raise stopped.error() from None
 
-    async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
-        key = scope["transpect.call"].account.key.name.encode()
-        left = list(self.replicas)
+    async def _answer(self, asked: Asked, number: str, send: Send) -> None:
+        """The answer of a replica; of another where that one has gone, has failed, or is about to stop."""
+        tried: list[str] = []
+        refusal: Answer | None = None
         for _ in range(TRIES):
-            loads = {own.name: own.load for own in left if own.port is not None}
-            if not loads:
-                break
-            name = self.router.choose(body, key, loads)
-            replica = next(own for own in left if own.name == name)
             try:
-                await self._of(replica, scope, body, send, last=len(loads) == 1)
-                return
-            except LostError:
-                left.remove(replica)
-                self.retries += 1
-                self._service.log.tell("asked again", level="warning", id=scope["transpect.call"].id, replica=name)
-        raise unavailable("No replica can answer now.", "no_replica")
+                async with self._fleet.ask(asked, tried) as answer, aclosing(answer.parts()) as parts:
+                    if tried:
+                        self.retries += 1
+                        self._service.log.tell("asked again", level="warning", id=number, replica=answer.name)
+                    if answer.status != 503:
+                        await self._pass_on(answer, parts, send)
+                        return
+                    refusal, said = answer, b"".join([part async for part in parts])
+                    tried.append(answer.name)
+            except LostError as lost:
+                tried.append(lost.name)
+            except NobodyError:
+                break
+        if refusal is None:
+            raise unavailable("No replica can answer now.", "no_replica")
+        await _send_whole(refusal, said, send)
 
-    async def _of(self, replica: Replica, scope: Scope, body: bytes, send: Send, *, last: bool) -> None:
-        """The answer of one replica.
+    async def _pass_on(self, answer: Answer, parts: AsyncGenerator[bytes, None], send: Send) -> None:
+        """Send what a replica answers.
 
         Raises:
             LostError: it has gone, and nothing was sent on.
         """
-        headers = [(name, value) for name, value in scope["headers"] if name not in _DROPPED | {b"x-request-id"}]
-        headers.append((b"x-request-id", scope["transpect.call"].id.encode()))
-        query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        target = (scope["raw_path"] + query).decode("latin-1")
-        async with replica.ask(scope["method"], target, headers, body) as answer, aclosing(answer.parts()) as parts:
-            if answer.status == 503 and not last:  # its engine has failed, or it is about to stop
-                raise LostError(replica.name)
-            if not answer.streams:
-                whole = b"".join([part async for part in parts])
-                await send({"type": "http.response.start", "status": answer.status, "headers": _kept(answer, whole)})
-                await send({"type": "http.response.body", "body": whole})
-                return
-            events = _whole(parts)
-            first = await anext(events, b"")  # what is lost before the first event is asked again
-            await send({"type": "http.response.start", "status": answer.status, "headers": _kept(answer)})
-            await self._stream(first, events, send)
+        if not answer.streams:
+            await _send_whole(answer, b"".join([part async for part in parts]), send)
+            return
+        events = _whole(parts)
+        first = await anext(events, b"")  # what is lost before the first event is asked again
+        await send({"type": "http.response.start", "status": answer.status, "headers": _kept(answer)})
+        await self._stream(first, events, send)
 
     async def _stream(self, first: bytes, events: AsyncGenerator[bytes, None], send: Send) -> None:
         async def on(data: bytes, more: bool = True) -> None:
@@ -129,60 +117,24 @@ class Front:
         await on(b"", more=False)
 
     async def health(self) -> Response:
-        """Whether each replica is there; 503 where none is."""
-        up = sum(own.port is not None for own in self.replicas)
-        status = "ok" if up == len(self.replicas) else "degraded" if up else "dead"
-        return Json({"status": status, "replicas": {"up": up, "all": len(self.replicas)}}, 200 if up else 503)
+        """Whether each replica, and each engine of it, is well; 503 where none is."""
+        said = await self._fleet.each("/health")
+        states = {name: status == 200 for name, (status, _) in said.items()}
+        status = "ok" if states and all(states.values()) else "degraded" if any(states.values()) else "dead"
+        counts = {"up": sum(states.values()), "all": len(states)}
+        return Json({"status": status, "replicas": counts}, 200 if counts["up"] else 503)
 
     async def ready(self) -> Response:
         """Whether a replica takes requests."""
-        said = await asyncio.gather(*(self._of_each(own, "/ready") for own in self.replicas))
-        states = {own.name: status == 200 for own, (status, _) in zip(self.replicas, said, strict=True)}
+        states = {name: status == 200 for name, (status, _) in (await self._fleet.each("/ready")).items()}
         takes = any(states.values()) and not self._service.draining
         return Json({"ready": takes, "replicas": states}, 200 if takes else 503)
 
     async def metrics(self) -> Response:
         """The numbers of all replicas, each with its name, and of this process."""
-        pages = await asyncio.gather(*(self._of_each(own, "/metrics") for own in self.replicas))
         registry = CollectorRegistry()
-        registry.register(_Pages(self, [page.decode() for _, page in pages]))
+        registry.register(Numbers(await self._fleet.each("/metrics"), self._fleet.numbers(), self.retries))
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    async def _of_each(self, replica: Replica, path: str) -> tuple[int, bytes]:
-        try:
-            async with asyncio.timeout(5), replica.ask("GET", path, self._key) as answer:
-                return answer.status, b"".join([part async for part in answer.parts()])
-        except (LostError, TimeoutError):
-            return 503, b""
-
-
-class _Pages(Collector):
-    def __init__(self, front: Front, pages: Sequence[str]) -> None:
-        self._front, self._pages = front, pages
-
-    def collect(self) -> list[Metric]:
-        """One family a number."""
-        families: dict[str, Metric] = {}
-        for replica, page in zip(self._front.replicas, self._pages, strict=True):
-            for found in text_string_to_metric_families(page):
-                family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
-                for sample in found.samples:
-                    labels = {**sample.labels, "replica": replica.name}
-                    family.add_sample(sample.name, labels, sample.value)
-        numbers: Mapping[str, Callable[[Replica], float]] = {
-            "up": lambda own: float(own.port is not None),
-            "load": lambda own: own.load,
-            "restarts": lambda own: own.restarts,
-        }
-        for name, of in numbers.items():
-            gauge = GaugeMetricFamily(f"transpect_replica_{name}", f"{name} of a replica.", labels=("replica",))
-            for own in self._front.replicas:
-                gauge.add_metric((own.name,), of(own))
-            families[gauge.name] = gauge
-        families["asked"] = GaugeMetricFamily(
-            "transpect_front_retries", "Requests asked of another replica.", value=self._front.retries
-        )
-        return list(families.values())
 
 
 _OWN: Final[Mapping[str, Callable[[Front], Any]]] = {
@@ -192,60 +144,22 @@ _OWN: Final[Mapping[str, Callable[[Front], Any]]] = {
 }
 
 
-class FrontServer(Server):
-    """A server before replicas, which are started with it and end with it; see `front_server`."""
-
-    def __init__(self, front: Front, service: Service, app: Any, **options: Any) -> None:
-        super().__init__(service, app=app, **options)
-        self.front = front
-
-    async def startup(self, sockets: Any = None) -> None:
-        """See `Server`: replicas first, so that who connects is answered.
-
-        Raises:
-            ServeError: none has started.
-        """
-        tried, some = set[str](), asyncio.Event()
-
-        def note(replica: Replica) -> None:
-            self.front.router.forget(replica.name)
-            tried.add(replica.name)
-            if replica.port is not None or len(tried) == len(self.front.replicas):
-                some.set()
-
-        self._keeping = [asyncio.create_task(own.keep(note)) for own in self.front.replicas]
-        await some.wait()
-        if all(own.port is None for own in self.front.replicas):
-            await self._end()
-            raise ServeError("no replica has started", remedy="See what they wrote before.")
-        await super().startup(sockets)
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        """See `Server`."""
-        await self._end()
-        await super().shutdown(sockets)
-
-    async def _end(self) -> None:
-        seconds = self._service.limits.drain_seconds
-        await asyncio.gather(*(own.stop(seconds) for own in self.front.replicas))
-        for task in self._keeping:
-            task.cancel()
+def _asked(scope: Scope, body: bytes) -> Asked:
+    call = scope["transpect.call"]
+    headers = [(name, value) for name, value in scope["headers"] if name not in _DROPPED | {b"x-request-id"}]
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    return Asked(
+        scope["method"],
+        (scope["raw_path"] + query).decode("latin-1"),
+        [*headers, (b"x-request-id", call.id.encode())],
+        body,
+        call.account.key.name.encode(),
+    )
 
 
-def front_server(
-    service: Service, replicas: Sequence[Replica], secret: str = "", *, host: str = "127.0.0.1", **options: Any
-) -> FrontServer:
-    """A server whose requests replicas answer; they are started with it, and end with it.
-
-    Args:
-        service: without models.
-        replicas: not started yet.
-        secret: see `Front`.
-        host: see `Server`, as the other options.
-    """
-    front = Front(service, replicas, secret)
-    app = Gate(front, service, frozenset(route.path for route in ROUTES), local=is_loopback(host))
-    return FrontServer(front, service, app, host=host, **options)
+async def _send_whole(answer: Answer, body: bytes, send: Send) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": _kept(answer, body)})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _whole(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -18,8 +18,8 @@ from transpect.serve.http.keys import VARIABLE
 from transpect.serve.http.logs import Log
 from transpect.serve.http.models import Models
 from transpect.serve.http.opening import ServerConfig, check_keys, keys_of
-from transpect.serve.http.replicas.front import FrontServer, front_server
 from transpect.serve.http.replicas.replica import Replica
+from transpect.serve.http.replicas.server import FrontServer, front_server
 from transpect.serve.http.service import Service
 
 __all__ = ["open_front"]

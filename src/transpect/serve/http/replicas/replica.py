@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import h11
 
-__all__ = ["Answer", "LostError", "Replica"]
+from transpect.serve.http.replicas.fleet import Answer, Asked, LostError
+
+__all__ = ["Replica"]
 
 STARTING: Final = 600.0
 """Seconds until it must listen."""
@@ -20,36 +22,6 @@ _PAUSES: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds before it is started again; one that dies at once waits longer and longer."""
 _STEADY: Final = 60.0
 """Seconds after which a start counts as a good one."""
-
-
-class LostError(Exception):
-    """A replica has gone while it was asked, or can't be reached."""
-
-
-class Answer:
-    """What a replica answers.
-
-    Attributes:
-        status: of HTTP.
-        headers: as they came.
-    """
-
-    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], parts: AsyncGenerator[bytes, None]) -> None:
-        self.status, self.headers, self._parts = status, headers, parts
-
-    @property
-    def streams(self) -> bool:
-        """Whether its body comes as events, one after another."""
-        kinds = [value for name, value in self.headers if name == b"content-type"]
-        return any(kind.startswith(b"text/event-stream") for kind in kinds)
-
-    def parts(self) -> AsyncGenerator[bytes, None]:
-        """The body, as it comes.
-
-        Raises:
-            LostError: it breaks off.
-        """
-        return self._parts
 
 
 class Replica:
@@ -124,9 +96,7 @@ class Replica:
             await process.wait()
 
     @asynccontextmanager
-    async def ask(
-        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes = b""
-    ) -> AsyncIterator[Answer]:
+    async def ask(self, asked: Asked) -> AsyncIterator[Answer]:
         """Send a request; leaving before the end hangs up.
 
         Raises:
@@ -140,15 +110,16 @@ class Replica:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             connection = h11.Connection(h11.CLIENT)
-            own = [(b"host", b"127.0.0.1:%d" % port), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-            request = h11.Request(method=method, target=target, headers=[*headers, *own])
-            for event in (request, h11.Data(data=body), h11.EndOfMessage()):
+            size = b"%d" % len(asked.body)
+            own = [(b"host", b"127.0.0.1:%d" % port), (b"content-length", size), (b"connection", b"close")]
+            request = h11.Request(method=asked.method, target=asked.target, headers=[*asked.headers, *own])
+            for event in (request, h11.Data(data=asked.body), h11.EndOfMessage()):
                 writer.write(connection.send(event) or b"")
             await writer.drain()
             head = await _next(connection, reader)
             if not isinstance(head, h11.Response):
                 raise LostError(self.name)
-            yield Answer(head.status_code, list(head.headers), _body(connection, reader))
+            yield Answer(self.name, head.status_code, list(head.headers), _body(self.name, connection, reader))
         except (OSError, h11.RemoteProtocolError) as error:
             raise LostError(self.name) from error
         finally:
@@ -182,11 +153,11 @@ async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> Any
     return event
 
 
-async def _body(connection: h11.Connection, reader: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
+async def _body(name: str, connection: h11.Connection, reader: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
     try:
         while isinstance(event := await _next(connection, reader), h11.Data):
             yield bytes(event.data)
     except (OSError, h11.RemoteProtocolError) as error:
-        raise LostError("its answer broke off") from error
+        raise LostError(name) from error
     if not isinstance(event, h11.EndOfMessage):
-        raise LostError("its answer broke off")
+        raise LostError(name)
