@@ -45,6 +45,9 @@ def serve(
         Path | None, typer.Option("--api-keys", metavar="FILE", parser=destination, help=tr("cli.serve.api_keys"))
     ] = None,
     replicas: Annotated[int | None, typer.Option("--replicas", metavar="N", help=tr("cli.serve.replicas"))] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option("--tensor-parallel", metavar="N", help=tr("cli.serve.tensor_parallel"))
+    ] = None,
     alias: Annotated[
         list[str] | None, typer.Option("--alias", metavar="NAME=MODEL", help=tr("cli.serve.alias"))
     ] = None,
@@ -63,7 +66,14 @@ def serve(
         raise ConfigError(
             "models are named either on the command line or in a file", remedy="Give MODEL, or --config FILE."
         )
-    each = {"chat_template": chat_template, "device": device, "dtype": dtype, "runtime": runtime, "quant": quant}
+    each = {
+        "chat_template": chat_template,
+        "device": device,
+        "dtype": dtype,
+        "runtime": runtime,
+        "quant": quant,
+        "tensor_parallel": tensor_parallel,
+    }
     given = {name: value for name, value in each.items() if value is not None}
     if config is not None and (given or alias):
         raise ConfigError("a configuration file says itself how its models are served", value=[*given, *(alias or [])])

@@ -19,7 +19,7 @@ from transpect.base.errors import GenerationError
 from transpect.core import CausalLM
 from transpect.decode.row import Row
 from transpect.lm import LanguageModel
-from transpect.serve.calls import CALLS, Call, answer, batched
+from transpect.serve.calls import CALLS, Call, batched
 from transpect.serve.config import EngineConfig
 from transpect.serve.errors import Busy, Draining, EngineDead
 from transpect.serve.handle import Handle
@@ -27,6 +27,7 @@ from transpect.serve.hub import Hub, why_in_turn
 from transpect.serve.request import Job, State, Stats
 from transpect.serve.sizing import sized
 from transpect.serve.task import Asked, asked, nothing, seeded
+from transpect.serve.team import ALONE, Team
 
 _CONFIG: Final = EngineConfig()
 LOOKED_AT: Final = 0.05
@@ -52,6 +53,7 @@ class Engine:
     Args:
         lm: the model.
         config: how large.
+        team: who computes; those who share out the model's matrices, or this process alone.
 
     Attributes:
         state: see above.
@@ -61,15 +63,15 @@ class Engine:
         ConfigError: a cache that does not fit the machine's memory.
     """
 
-    def __init__(self, lm: LanguageModel, config: EngineConfig = _CONFIG) -> None:
-        self.lm, self.config = lm, config
+    def __init__(self, lm: LanguageModel, config: EngineConfig = _CONFIG, team: Team = ALONE) -> None:
+        self.lm, self.config, self._team = lm, config, team
         model = lm.model
         self.notes: tuple[str, ...] = ()
         self.writes = isinstance(model.config.head, CausalLM) and model.config.decoder is not None
         self._shares = False
         if self.writes:
             self._size = sized(config, model.config)
-            why = why_in_turn(model, lm.runtime)
+            why = team.why_in_turn or why_in_turn(model, lm.runtime)
             self._shares = why is None
             self.notes = (str(self._size),)
             if why is not None:
@@ -83,6 +85,7 @@ class Engine:
         self._arrived: deque[tuple[Handle, Asked]] = deque()
         self._cancelled: deque[Handle] = deque()
         self._calls: deque[Call] = deque()
+        self._failure: Exception | None = None
         self._open: dict[Handle, int] = {}  # those that have not ended, and what they cost
         self._asked = 0  # what all of them cost
         self._stats = Stats("starting")
@@ -178,6 +181,12 @@ class Engine:
                 retry_after=min(60.0, max(1.0, tokens / speed / 2)),
             )
 
+    def _fail(self, failure: Exception) -> None:
+        """Of the team, from any thread: it can't go on."""
+        with self._changed:
+            self._failure = self._failure or failure
+            self._changed.notify_all()
+
     def _cancel(self, handle: Handle) -> None:
         with self._changed:
             self._cancelled.append(handle)
@@ -189,8 +198,9 @@ class Engine:
         self._began = time.monotonic()
         try:
             with torch.inference_mode():
+                self._team.begin(self._fail)
                 if self.writes:
-                    hub = Hub(self.lm.model, self.config, self._size, shares=self._shares)
+                    hub = Hub(self.lm.model, self.config, self._size, shares=self._shares, team=self._team)
                 with self._changed:
                     self.state = "ready" if self.state == "starting" else self.state
                 while self._turn(hub):
@@ -200,21 +210,24 @@ class Engine:
             error.__cause__ = cause
         finally:
             self._end(hub, error)
+            self._team.end()
 
     def _turn(self, hub: Hub | None) -> bool:
         """What there is to do now, or to wait for; whether there may be more."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.state == "dead" or self._arrived or self._cancelled or self._calls or hub
+                lambda: self.state == "dead" or self._failure or self._arrived or self._cancelled or self._calls or hub
             )
             if self.state == "dead":
                 return False
+            if self._failure is not None:
+                raise self._failure
             arrived, cancelled, calls = list(self._arrived), list(self._cancelled), list(self._calls)
             self._arrived.clear()
             self._cancelled.clear()
         if calls:
             together = batched(calls)
-            answer(self.lm, together, self.config.batch_size)
+            self._team.answer(self.lm, together, self.config.batch_size)
             with self._changed:
                 for call in together:
                     self._calls.remove(call)

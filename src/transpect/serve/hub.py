@@ -11,7 +11,7 @@ from transpect.cache import DENSE
 from transpect.cache.block_pool import BlockPool
 from transpect.core import Transformer
 from transpect.decode.program_steps import Runtime, check_runtime
-from transpect.decode.stepper import ReadsAhead, Stepper
+from transpect.decode.stepper import ReadsAhead
 from transpect.serve.config import EngineConfig
 from transpect.serve.errors import Expired
 from transpect.serve.handle import Handle
@@ -23,6 +23,7 @@ from transpect.serve.runner import Runner
 from transpect.serve.scheduler import Scheduler
 from transpect.serve.sizing import Size
 from transpect.serve.task import Asked, Echo, Task
+from transpect.serve.team import ALONE, Team
 
 CHUNK: Final = 64
 """Tokens of a prompt from which on a pass of many rows is quicker than those of few."""
@@ -47,10 +48,13 @@ class Hub:
         config: of the engine.
         size: of the engine.
         shares: whether they share passes; otherwise each reads by itself, in turn.
+        team: who computes what those read.
     """
 
-    def __init__(self, model: Transformer, config: EngineConfig, size: Size, *, shares: bool) -> None:
-        self._model = model
+    def __init__(
+        self, model: Transformer, config: EngineConfig, size: Size, *, shares: bool, team: Team = ALONE
+    ) -> None:
+        self._model, self._team = model, team
         self._pool = BlockPool(size.block, size.blocks)
         self._prefixes = Prefixes(self._pool) if config.prefix_cache and shares else None
         alone = config.prompt_budget
@@ -140,9 +144,19 @@ class Hub:
 
     def _steps(self, asked: Asked) -> Callable[[Callable[[], None], Echo | None], ReadsAhead]:
         if self._runner is None:
-            return lambda wait, echo: InTurn(_alone(self._model, asked), wait)
+            return lambda wait, echo: InTurn(self._alone(asked), wait)
         entry, scheduler, size = asked.entry, self._scheduler, self._model.config.vocab_size
         return lambda wait, echo: Reading(entry, asked.line_of, scheduler, size, wait, echo)
+
+    def _alone(self, asked: Asked) -> ReadsAhead:
+        """What reads the rows of a request by itself."""
+        requests = asked.requests
+        return self._team.steps(
+            self._model,
+            [own.read for own in requests],
+            [len(own.prompt) + own.params.max_new_tokens for own in requests],
+            [own.source or () for own in requests] if self._model.config.encoder else None,
+        )
 
     def _go_on(self, task: Task) -> None:
         before = task.handle.usage.completion_tokens
@@ -174,14 +188,3 @@ class Hub:
             self._runner.forget(task.entry)
         self._expiring.discard(task.entry)
         del self._tasks[task.entry], self._entries[task.handle]
-
-
-def _alone(model: Transformer, asked: Asked) -> Stepper:
-    """What reads the rows of a request by itself."""
-    requests = asked.requests
-    return Stepper(
-        model,
-        [own.read for own in requests],
-        horizons=[len(own.prompt) + own.params.max_new_tokens for own in requests],
-        sources=[own.source or () for own in requests] if model.config.encoder else None,
-    )

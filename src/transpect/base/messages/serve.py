@@ -29,6 +29,10 @@ ROWS: dict[str, Row] = {
         "en": "A YAML file of keys; TRANSPECT_API_KEYS in the environment adds more.",
         "zh": "密钥的 YAML 文件；环境变量 TRANSPECT_API_KEYS 可补充更多密钥。",
     },
+    "cli.serve.tensor_parallel": {
+        "en": "Let so many processes share out the matrices of each model, by heads and inner features.",
+        "zh": "让这么多个进程按注意力头和前馈维度分担每个模型的矩阵。",
+    },
     "cli.serve.replicas": {
         "en": "How many processes answer, behind the one that listens; 1 by default. One that dies is started again.",
         "zh": "监听进程之后有多少个进程应答；默认 1。某个进程退出后会重新启动。",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from transpect.base.checks import within
 from transpect.base.errors import ConfigError
 from transpect.core import CausalLM, MaskedLM, Pooled, SequenceClass
 from transpect.lm import LanguageModel
@@ -30,6 +31,7 @@ class ModelSpec:
         name: in requests; None is the last part of the path.
         aliases: other names of it.
         device: see `transpect.lm.load`; likewise dtype, quant and runtime.
+        tensor_parallel: how many processes of this machine share out its matrices (see `transpect.serve.tensor`).
         chat_template: the name of one of the tokenizer's templates, or a file of Jinja.
         engine: how large its engine is.
     """
@@ -41,8 +43,21 @@ class ModelSpec:
     dtype: str | None = None
     quant: str | None = None
     runtime: str = "auto"
+    tensor_parallel: int = 1
     chat_template: str = "default"
     engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        within("tensor_parallel", self.tensor_parallel)
+        if self.tensor_parallel == 1:
+            return
+        for name, able in {"device": ("auto", "cpu"), "runtime": ("auto", "torch"), "quant": (None,)}.items():
+            if (value := getattr(self, name)) not in able:
+                raise ConfigError(
+                    f"processes that share out a model compute by torch, on CPUs, with full weights; {name} must agree",
+                    value=f"{name}={value}, tensor_parallel={self.tensor_parallel}",
+                    remedy="Leave one of the two away.",
+                )
 
     @property
     def id(self) -> str:

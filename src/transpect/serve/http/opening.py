@@ -19,6 +19,7 @@ from transpect.serve.http.logs import Log
 from transpect.serve.http.models import Models, ModelSpec, Served, newest_change
 from transpect.serve.http.server import is_loopback
 from transpect.serve.http.service import Service
+from transpect.serve.tensor import shared
 
 __all__ = ["ServerConfig", "open_service", "reloading"]
 
@@ -82,8 +83,11 @@ def check_keys(config: ServerConfig, keys: Keys) -> None:
 def open_model(spec: ModelSpec) -> Served:
     """Open one model and start its engine."""
     changed = newest_change(spec.path)
-    lm = load(spec.path, spec.device, spec.dtype, runtime=spec.runtime, quant=spec.quant)
-    return Served(spec, lm, Engine(lm, spec.engine), changed)
+    if spec.tensor_parallel == 1:
+        lm = load(spec.path, spec.device, spec.dtype, runtime=spec.runtime, quant=spec.quant)
+        return Served(spec, lm, Engine(lm, spec.engine), changed)
+    lm = load(spec.path, "cpu", spec.dtype, runtime="torch")
+    return Served(spec, lm, Engine(lm, spec.engine, shared(lm, spec.path, spec.dtype, spec.tensor_parallel)), changed)
 
 
 def keys_of(config: ServerConfig, environ: Mapping[str, str]) -> Keys:
