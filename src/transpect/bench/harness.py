@@ -140,7 +140,7 @@ class Sitting:
         worker = Worker(
             who,
             script_of(task, peer),
-            interpreter(peer, self.options.peer_python, self.options.see),
+            interpreter(peer, self.options.peer_python, self.options.see, task),
             threads=self.options.threads,
         )
         try:

@@ -57,6 +57,11 @@ PEERS: Final[Mapping[str, Peer]] = {
     "llama-server": Peer(("cmake", "ninja"), program="llama-server"),
 }
 
+FOR_TASK: Final[Mapping[tuple[str, str], Peer]] = {
+    ("serve", "transformers"): Peer(("fastapi>=0.115", "pydantic>=2", "uvicorn>=0.34"), borrows=True),
+}
+"""By task and peer, where a task needs more than the peer itself: here what the extra `serving` names."""
+
 DONE: Final = "complete"
 """A file in an environment in which everything is installed."""
 
@@ -103,13 +108,16 @@ def named(texts: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def interpreter(who: str, given: Mapping[str, Path], see: Callable[[str], None] = lambda line: None) -> Path:
+def interpreter(
+    who: str, given: Mapping[str, Path], see: Callable[[str], None] = lambda line: None, task: str = ""
+) -> Path:
     """The interpreter of a program's environment, which is made where there is none yet.
 
     Args:
         who: ours, or a row of `PEERS`.
         given: interpreters that a person has named.
         see: is told what takes minutes.
+        task: what is to be done, see `FOR_TASK`.
 
     Raises:
         PeerError: what it needs is not installed, or can't be.
@@ -118,12 +126,12 @@ def interpreter(who: str, given: Mapping[str, Path], see: Callable[[str], None] 
         return Path(sys.executable)
     if who in given:
         return given[who]
-    peer = PEERS[who]
+    if not PEERS[who].install and find_spec(PEERS[who].module) is None:
+        raise PeerError(f"{who} is not installed: pip install {PEERS[who].module}")
+    peer = FOR_TASK.get((task, who), PEERS[who])
     if not peer.install:
-        if find_spec(peer.module) is None:
-            raise PeerError(f"{who} is not installed: pip install {peer.module}")
         return Path(sys.executable)
-    folder = home() / "peers" / who
+    folder = home() / "peers" / (f"{who}-{task}" if (task, who) in FOR_TASK else who)
     python = folder / "bin" / "python"
     if not (folder / DONE).is_file():
         see(f"making an environment for {who}: {folder}")

@@ -32,7 +32,7 @@ class Replica:
         ConfigError, CheckpointError, TokenizerError: as `open_service`.
     """
 
-    async def __init__(self, data: dict[str, Any]) -> None:
+    async def __init__(self, data: dict[str, Any]) -> None:  # type: ignore[misc] # Ray awaits it
         self._service = await asyncio.to_thread(open_service, from_data(ServerConfig, data))
         self._app, self._routes = application(self._service), Router(ROUTES, redirect_slashes=False)
         self._name = serve.get_replica_context().replica_id.unique_id

@@ -1,4 +1,4 @@
-"""transformers: `transformers serve`, with its continuous batching or without."""
+"""transformers: `transformers serve`, as it comes: one request after another."""
 
 from __future__ import annotations
 
@@ -24,8 +24,19 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
     import transformers
 
     directory = options["directory"]
-    program = str(Path(sys.executable).with_name("transformers"))
-    command = [program, "serve", directory, "--device", "cpu", "--dtype", options["dtype"], "--port"]
+    module = "transformers.cli.transformers"  # an environment that borrows packages has no program of theirs
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        "serve",
+        directory,
+        "--device",
+        "cpu",
+        "--dtype",
+        options["dtype"],
+        "--port",
+    ]
     clients, environ = _clients(), {"HF_HUB_OFFLINE": "1"}
     port, pid = clients.started(lambda port: [*command, str(port)], options["threads"], environ)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
