@@ -95,3 +95,28 @@ def test_rows_are_shown_as_training_reads_them(objective: str, preset: str, cli:
     shown = cli(*words)
     assert shown.code == 0 and "row 2: " in shown.out
     assert ("<mask>→" in shown.out) == (objective == "masked")
+
+
+@pytest.mark.parametrize(
+    ("objective", "preset"),
+    [("classification", "gpt2"), ("contrastive", "bert-base"), ("token_classification", "bert-base")],
+)
+def test_rows_of_classes_are_shown_with_their_names(objective: str, preset: str, cli: Any, tmp_path: Path) -> None:
+    file, rows = tmp_path / "r.yaml", tmp_path / "rows.tsv"
+    between = "\n\n" if objective == "token_classification" else "\n"
+    rows.write_text("".join(f"some text {n}\tclass-{n % 3}{between}" for n in range(9)), encoding="utf-8")
+    kind = "tagged" if objective == "token_classification" else "tsv"
+    data = {"train": {"kind": kind, "path": str(rows)}, "valid": None, "objective": objective}
+    model = {**RECIPE["model"], "preset": preset}
+    file.write_text(yaml.safe_dump({**RECIPE, "model": model, "data": data}), encoding="utf-8")
+    words = ("data", "show", file, "--rows", 3)
+    shown = cli(*words)
+    assert shown.code == 0, shown.err
+    assert "s o m e" in shown.out or "s→" in shown.out
+    found = [json.loads(line) for line in cli(*words, "--json").out.splitlines()]
+    if objective == "classification":
+        assert all(f"class: {row['class']}" in shown.out for row in found)
+    elif objective == "token_classification":
+        assert all([one[:6] for one in row["label_tokens"] if one] == ["class-"] for row in found)
+    else:
+        assert len(found) == 6 and all(set(row["label_tokens"]) == {None} for row in found)

@@ -137,7 +137,7 @@ def test_the_picture_shows_every_name_as_it_is(plain, tmp_path, name) -> None:
 def test_a_measured_step_has_time_and_memory(plan) -> None:
     from transpect.compare.cost import _order, _step
     from transpect.compare.rows import cut_rows
-    from transpect.train.job import documents, make_tokenizer
+    from transpect.train.material import documents, make_tokenizer
 
     tokenizer = make_tokenizer(plan.recipe.tokenizer, documents(plan.recipe)[0])
     rows = cut_rows(plan.recipe, tokenizer, plan.spec.lengths)

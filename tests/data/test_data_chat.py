@@ -153,6 +153,15 @@ def test_systems_inputs_and_tools(tmp_path: Path) -> None:
         ([{"instruction": 1, "output": "x"}], 1, "`instruction` must be a string"),
         ([{"instruction": "x", "output": "x", "history": ["x"]}], 1, "pairs"),
         ([{"messages": messages_of(TALKS[0]), "tools": "{"}], 1, "`?tools`? must be JSON"),
+        (
+            [{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}],
+            1,
+            "message 0 must have parts that are",
+        ),
+        ([{"messages": [{"role": "user", "content": [{"text": 3}]}]}], 1, "message 0 must have parts that are texts"),
+        ([{"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]}], 1, "`weight` of 0"),
+        ([{"messages": [{"role": "assistant", "content": "x", "weight": []}]}], 1, "`weight` of 0"),
+        ([{"messages": [{"role": "assistant", "tool_calls": "x"}]}], 1, "`tool_calls` that are a list"),
         ([FORMS["openai"](TALKS[0]), ["x"]], 2, "must be (one|a) JSON object"),
     ],
 )
@@ -285,3 +294,20 @@ def test_files_given_by_hand_keep_the_source(tmp_path: Path) -> None:
     assert source_from_path(path, Source("old", "openai")) == Source(path, "openai")
     train, valid = split(Source(path).documents(), 0.25)
     assert (train.size, valid.size) == (3, 1)
+
+
+def test_content_in_parts_is_one_text_and_weights_are_kept(letters: MakeTokenizer, tmp_path: Path) -> None:
+    """Without that a template would write the parts as Python shows a list."""
+    parts = [{"type": "text", "text": "what "}, {"type": "text", "text": "is it"}]
+    answers = [{"role": "assistant", "content": text, "weight": weight} for text, weight in (("no", 0), ("fish", 1))]
+    openai = {
+        "messages": [{"role": "user", "content": parts}, answers[0], {"role": "user", "content": "q"}, answers[1]]
+    }
+    turns = [("human", "what is it", 1), ("gpt", "no", 0), ("human", "q", 1), ("gpt", "fish", 1)]
+    sharegpt = {"conversations": [{"from": who, "value": said, "weight": weight} for who, said, weight in turns]}
+    for row in (openai, sharegpt):
+        documents = Source(file_of(tmp_path, [row])).documents()
+        batches = Batches(documents, Chat(template=TEMPLATE), letters(), batch_size=1, seq_len=80)
+        (((ids, labels),),) = labelled(batches)
+        assert "user what is it</s>assistant no</s>" in letters().decode(ids)
+        assert letters().decode([label for label in labels if label != IGNORE]) == "fish</s>"

@@ -156,3 +156,12 @@ def test_sources_of_tagged_words(tmp_path: Path) -> None:
         objects.write_text(line + "\n", encoding="utf-8")
         with pytest.raises(DataError, match=r"a.jsonl:1: a text must have as many tags as words"):
             Tagged(str(objects)).documents()
+
+
+def test_classes_are_those_of_all_documents_in_one_order() -> None:
+    """Numbers by their size; of several rows of documents, whichever holds a rare one."""
+    one, other = (Listed([Document("x", label) for label in labels]) for labels in (["10", "9", "10"], ["1"]))
+    assert Classification().settled(one, other).classes == Classification().settled(other, one).classes
+    assert Classification().settled(one, other).classes == ("1", "9", "10")
+    words = Listed([sentence(["a", "b"], ["x", "10"]), sentence(["a"], ["9"])])
+    assert TokenClassification().settled(words).classes == ("10", "9", "x")

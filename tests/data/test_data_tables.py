@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,43 @@ def test_a_saved_data_set_is_read_by_split(tmp_path: Path) -> None:
     (tmp_path / "one" / "state.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match="can't be opened"):
         HubDataset(one).documents()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "datasets"])
+def test_targets_may_be_whole_numbers(kind: str, tmp_path: Path) -> None:
+    """Classes mostly are. What else is no text stays an error, and so does a text that is a number."""
+    labels, path = [3, -1, 0], tmp_path / f"x.{kind}"
+    if kind == "jsonl":
+        put(path, "".join(f'{{"text": "a", "label": {label}}}\n' for label in [*labels, "true"]))
+        source: Source = Jsonl(str(path), target="label")
+    elif kind == "parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.table({"text": ["a"] * 4, "label": [*labels, 1]}), path)
+        source = Parquet(str(path), target="label")
+    else:
+        datasets = pytest.importorskip("datasets")
+        datasets.Dataset.from_dict({"text": ["a"] * 4, "label": [*labels, 1]}).save_to_disk(str(path))
+        source = HubDataset(str(path), target="label")
+    assert [target for _, target in pairs(source)][:3] == ["3", "-1", "0"]
+    assert pairs(source)[3][1] == ("true" if kind == "jsonl" else "1")
+    with pytest.raises(DataError, match=r"'label' must be a string \(got 3\)"):
+        replace(source, field="label", target=None).documents()  # type: ignore[call-arg]
+    for value in ("1.5", "null", "[1]"):
+        with pytest.raises(DataError, match="'y' must be a string"):
+            Jsonl(put(tmp_path / "y.jsonl", f'{{"text": "a", "y": {value}}}\n'), target="y").documents()
+
+
+def test_a_data_set_that_names_its_classes_gives_the_names(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    rows = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [1, 0, -1]}, features=features)
+    rows.save_to_disk(str(tmp_path / "one"))
+    found = HubDataset(str(tmp_path / "one"), target="label", on_bad_line="skip").documents()
+    assert [document.target for document in found] == ["yes", "no"] and found.skipped.count == 1
+
+
+def test_what_is_no_table_is_refused_in_a_few_words(tmp_path: Path) -> None:
+    for header in ("x" * 10**6, ",".join(f"c{number}" for number in range(10**5))):
+        with pytest.raises(DataError, match="every line must have the field 'text'") as caught:
+            Csv(put(tmp_path / "x.csv", f"{header}\n1\n")).documents()
+        assert len(str(caught.value)) < 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,22 @@ def test_a_template_that_forgets_may_still_teach_its_last_answer() -> None:
     talk = talk_of([("x", "<think>a</think>b"), ("y", "c")])
     found = encode_answers(KINDS["char"], talk, template=FORGETS, last=True)
     assert [KINDS["char"].decode(run) for run in runs(found.ids, found.learnt)] == ["c<|im_end|>"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_an_answer_without_weight_is_context(template: str, last: bool) -> None:
+    tokenizer, source = KINDS["char"], TEMPLATES[template]
+    talk = talk_of([("a", "b"), ("the", "cat"), ("is", "fish"), ("in", "five")])
+    full = encode_answers(tokenizer, talk, template=source)
+    answers = runs(full.ids, full.learnt)
+    for weights in product((0, 1), repeat=4):
+        weighed = [{**message, "weight": weights[at // 2]} if at % 2 else message for at, message in enumerate(talk)]
+        if not any(weights):
+            with pytest.raises(TokenizerError, match=r"needs an answer.*of weight 1"):
+                encode_answers(tokenizer, weighed, template=source, last=last)
+            continue
+        found = encode_answers(tokenizer, weighed, template=source, last=last)
+        wanted = [answer for answer, weight in zip(answers, weights, strict=True) if weight]
+        assert runs(found.ids, found.learnt) == (wanted[-1:] if last else wanted)
+        assert found.ids == full.ids[: len(found.ids)]

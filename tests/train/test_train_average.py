@@ -12,7 +12,7 @@ from transpect.interop import load_model
 from transpect.text import load_tokenizer
 from transpect.train import Ema, Recipe, evaluate_documents, read_metrics, session, train
 from transpect.train.average import Average
-from transpect.train.job import documents
+from transpect.train.material import documents
 from transpect.train.state import read_state
 
 Make = Callable[..., Recipe]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,12 @@ def test_sources_of_triples(tmp_path: Path) -> None:
     objects.write_text('{"anchor": "a", "positive": "b"}', encoding="utf-8")
     with pytest.raises(DataError, match=r"a.jsonl:1: every line must have the field 'negative'"):
         Triples(str(objects)).documents()
+
+
+def test_a_pair_alone_teaches_nothing(recipe: Recipe) -> None:
+    alone = replace(recipe, train=replace(recipe.train, batch_size=1))
+    with pytest.raises(ConfigError, match="told from the other pairs of its batch"):
+        build(alone)
 
 
 def test_what_it_needs(recipe: Recipe) -> None:

@@ -22,7 +22,7 @@ from transpect.train import (
     parse_recipe,
     recipe_data,
 )
-from transpect.train.job import documents
+from transpect.train.material import documents
 
 BASE = """\
 model:
@@ -210,6 +210,8 @@ MISTAKES: list[tuple[str, str, int | None, str]] = [
     ("train:\n  max", "trian:\n  max", 18, "Did you mean 'train'"),
     ("train:\n  max", "max_steps: 3\ntrain:\n  max", 18, "Did you mean 'train.max_steps'"),
     ("model:\n", "modl:\n", 1, "Did you mean 'model'"),
+    ("preset:", "presett:", 2, "Did you mean 'preset'"),
+    ("seq_len: 16", "workers: 100000000", 17, "data.workers must be at most"),
 ]
 
 

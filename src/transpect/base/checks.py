@@ -32,7 +32,7 @@ def at_most(name: str, value: float | None, high: float) -> None:
         ConfigError: it is larger, or no number.
     """
     if value is not None and not value <= high:
-        raise ConfigError(f"{name} must be at most {high}", value=value, remedy="No model is as large: is it a slip?")
+        raise ConfigError(f"{name} must be at most {high}", value=value, remedy="Is it a slip?")
 
 
 def within(name: str, value: int | None, low: int = 1, high: int = LARGEST) -> None:

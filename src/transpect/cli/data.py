@@ -127,21 +127,20 @@ def show(
     from transpect.cli.data_rows import print_rows
     from transpect.data.loader import Batches
     from transpect.train import load_recipe
-    from transpect.train.job import documents, make_tokenizer
+    from transpect.train.material import gathered
 
-    wanted = load_recipe(recipe, ctx.obj, data, on_bad_line)
-    train, _ = documents(wanted)
-    tokenizer = make_tokenizer(wanted.tokenizer, train)
+    read = gathered(load_recipe(recipe, ctx.obj, data, on_bad_line))
+    wanted = read.recipe
     batches = Batches(
-        train,
+        read.train,
         wanted.objective,
-        tokenizer,
+        read.tokenizer,
         batch_size=rows,
         seq_len=wanted.seq_len,
         seed=wanted.train.seed,
         bucket=wanted.data.bucket,
     )
-    print_rows(next(batches), tokenizer, as_json=as_json)
+    print_rows(next(batches), read.tokenizer, wanted.objective.classes, as_json=as_json)
 
 
 def _source(what: list[str], on_bad_line: str | None) -> tuple[Source, str | None]:

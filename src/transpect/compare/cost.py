@@ -15,7 +15,7 @@ from transpect.base.errors import ConfigError, first_line
 from transpect.compare.plan import Entry, Plan
 from transpect.compare.results import Spread
 from transpect.compare.rows import Rows, cut_rows
-from transpect.train.job import documents, make_tokenizer
+from transpect.train.material import documents, make_tokenizer
 
 COSTS = "costs.jsonl"
 ROUNDS = 3

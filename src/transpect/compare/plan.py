@@ -21,7 +21,7 @@ from transpect.core.config import ModelConfig, override
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.text.tokenizer import Tokenizer
-from transpect.train.job import documents, make_tokenizer
+from transpect.train.material import documents, make_tokenizer
 from transpect.train.reading import parse_recipe
 from transpect.train.recipe import ModelSpec, Recipe, recipe_data
 

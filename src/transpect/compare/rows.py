@@ -18,7 +18,7 @@ from transpect.data.documents import Documents
 from transpect.data.objectives.base import Encoded, Task
 from transpect.data.packing import Plan
 from transpect.text.tokenizer import Tokenizer
-from transpect.train.job import documents
+from transpect.train.material import documents
 from transpect.train.recipe import Recipe
 
 

@@ -18,7 +18,7 @@ from transpect.compare.rows import Rows, cut_rows
 from transpect.data.loader import Batches
 from transpect.text import Tokenizer, load_tokenizer
 from transpect.train import Quiet, Recipe, TrainingError, load_recipe, train
-from transpect.train.job import documents
+from transpect.train.material import documents
 from transpect.train.resume import RECIPE
 from transpect.train.state import TrainingState, has_state, read_state
 from transpect.train.updates import draw

@@ -14,12 +14,14 @@ def head_of_kind(config: ModelConfig, kind: str) -> Head | None:
     that the model can be saved as one of the family; None where the config is of no family that has one.
 
     Args:
-        config: of a model as it was read.
+        config: of a model as it was read, or of one that would be saved as one of the family.
         kind: of the head, e.g. ``sequence_class``.
     """
-    family = FAMILIES.get(config.family or "")
-    if family is None:
-        return None
-    architecture = next((name for name, head in family.heads.items() if head.kind == kind), None)
-    data: Data | None = family.write(config)
-    return None if architecture is None or data is None else family.read(data | {"architectures": [architecture]}).head
+    families = FAMILIES.values() if config.family is None else [FAMILIES[config.family]]
+    for family in families:
+        data: Data | None = family.write(config)
+        if data is None:
+            continue
+        architecture = next((name for name, head in family.heads.items() if head.kind == kind), None)
+        return None if architecture is None else family.read(data | {"architectures": [architecture]}).head
+    return None

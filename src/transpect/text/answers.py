@@ -54,7 +54,8 @@ def encode_answers(
 
     An answer is what the assistant would write after the prompt that the template makes for it, up to and including the
     token that ends its turn; what a template puts after that (a line feed) is not. Where the template leaves the end
-    out, the tokenizer's eos counts if it follows; an answer that ends the text without an end is given that eos. Prompt
+    out, the tokenizer's eos counts if it follows; an answer that ends the text without an end is given that eos. A
+    message of ``weight`` 0 is context. Prompt
     and answer share no token: where the tokenizer would join the two, they are encoded apart, as in writing. What
     follows the last answer is left out, and a message of the assistant before any other is context.
 
@@ -64,17 +65,19 @@ def encode_answers(
         template: the name of one of the tokenizer's templates, or Jinja source (anything with a ``{``).
         tools: JSON schemas of functions that the model may call.
         variables: more names for the template.
-        last: only the last answer.
+        last: only the last answer that has weight.
 
     Raises:
         TokenizerError: no answer, no such template, messages that it can't render, a template that rewrites what has
             been said, or a tokenizer that can't be parted where an answer begins.
     """
     source = template if "{" in template else chat_template(tokenizer, template)
-    turns = [at for at, message in enumerate(messages) if at and message.get("role") == "assistant"]
+    said = [at for at, message in enumerate(messages) if at and message.get("role") == "assistant"]
+    turns = [at for at in said if messages[at].get("weight", 1)]
     if not turns:
         raise TokenizerError(
-            "a conversation to learn from needs an answer: a message of the assistant after another message",
+            "a conversation to learn from needs an answer: a message of the assistant after another message"
+            f"{', of weight 1' if said else ''}",
             value=[message.get("role") for message in messages],
             remedy="Remove it, or check the roles.",
         )
@@ -89,14 +92,17 @@ def encode_answers(
             **options,
         )
 
+    def marked_before(count: int) -> int:
+        return len(_marks_in(render(count, marks=MARKS))[1])
+
+    wanted = turns[-1:] if last else turns
     whole = turns[-1] + 1
     text = render(whole)
     if _GENERATION.search(source):
         spans = _marked(text, render(whole, marks=MARKS))
-        if last:
-            spans = spans[len(_marks_in(render(turns[-1], marks=MARKS))[1]) :]
+        if wanted != [at for at in said if at < whole]:
+            spans = [span for at in wanted for span in spans[marked_before(at) : marked_before(at + 1)]]
     else:
-        wanted = turns[-1:] if last else turns
         spans = [_between(text, render(at, add_generation_prompt=True), render(at + 1), at) for at in wanted]
     return _encoded(tokenizer, text, [(begin, end) for begin, end in spans if begin < end])
 

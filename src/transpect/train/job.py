@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 
 from transpect.base.codec import Data
 from transpect.base.devices import resolve_device
-from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig
 from transpect.core.model import Transformer
-from transpect.data.documents import Documents, TextsAlone
+from transpect.data.documents import Documents
 from transpect.data.loader import Batches
 from transpect.data.objectives import Objective
 from transpect.data.prefetch import Prefetched
 from transpect.data.skipping import NOTHING_SKIPPED, Skipped
-from transpect.data.split import split
 from transpect.interop import load_generation
-from transpect.text import Tokenizer, load_tokenizer, train_tokenizer
-from transpect.text.train import resolve_kind
+from transpect.text import Tokenizer, load_tokenizer
 from transpect.train.compiled import check_compile, compile_layers
 from transpect.train.criteria import Criterion, Setting
+from transpect.train.material import gathered
 from transpect.train.memories import Memories
 from transpect.train.model.initial import initial_model
 from transpect.train.model.parts import train_parts
-from transpect.train.model.vocabulary import extended, open_tokenizer
+from transpect.train.model.vocabulary import open_tokenizer
 from transpect.train.parallel.devices import local_device
-from transpect.train.parallel.tokenizers import made_once
 from transpect.train.parallel.world import ALONE, World
-from transpect.train.recipe import Recipe, TokenizerSpec
+from transpect.train.recipe import Recipe
 from transpect.train.state import TrainingState
-
-ENDLESS_TEXTS = 5_000
-"""How many texts of an endless source a tokenizer is trained on where the recipe says nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +87,9 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
         TokenizerError: a tokenizer that can't be trained or opened.
     """
     device = local_device(resolve_device(recipe.train.device))
-    train, valid = documents(recipe)
-    recipe = settled(recipe, train)
-    texts = train if recipe.objective.needs.reads_target else TextsAlone(train)
-    if state is None:
-        tokenizer = made_once(lambda: make_tokenizer(recipe.tokenizer, texts), world)
-    else:
-        tokenizer = load_tokenizer(state.tokenizer)
-    tokenizer = recipe.objective.dressed(tokenizer)
-    full = recipe.resolve(tokenizer)
+    known_tokenizer = None if state is None else load_tokenizer(state.tokenizer)
+    read = gathered(recipe, known_tokenizer, world)
+    full, train, valid, tokenizer = read.recipe, read.train, read.valid, read.tokenizer
     config, spec, objective = full.model.config, full.train, full.objective
     objective.check(config, tokenizer, full.seq_len)
     spec.activations.check(objective, device)
@@ -164,59 +151,3 @@ def _generation(recipe: Recipe, tokenizer: Tokenizer) -> Data:
 def _skipped(train: Documents, valid: Documents | None, *, held_out: bool) -> Skipped:
     """Where a share is held out, both are of one source."""
     return train.skipped if valid is None or held_out else train.skipped + valid.skipped
-
-
-def settled(recipe: Recipe, train: Documents) -> Recipe:
-    """A recipe with what its objective takes from the training documents, and with the head that the objective needs.
-
-    Raises:
-        ConfigError: a head that does not fit.
-        DataError: documents that lack what the objective needs.
-    """
-    objective, config = recipe.objective.settled(train), recipe.model.config
-    model = replace(recipe.model, config=replace(config, head=objective.head(config)))
-    return replace(recipe, model=model, data=replace(recipe.data, objective=objective))
-
-
-def make_tokenizer(spec: TokenizerSpec, documents: Documents) -> Tokenizer:
-    """Open the tokenizer of a spec, or train it on documents, never on those held out.
-
-    Raises:
-        TokenizerError: it can't be opened or trained.
-    """
-    if spec.path is not None:
-        return extended(open_tokenizer(spec.path), spec)
-    assert spec.kind is not None
-    limit = ENDLESS_TEXTS if spec.texts is None and documents.size is None else spec.texts
-    texts = (
-        text for document in islice(documents, limit) for text in (document.text, document.target) if text is not None
-    )
-    return train_tokenizer(
-        resolve_kind(spec.kind, spec.options),
-        texts,
-        spec.vocab_size,
-        special_tokens=spec.special_tokens,
-        extra_special_tokens=spec.extra_special_tokens,
-    )
-
-
-def documents(recipe: Recipe) -> tuple[Documents, Documents | None]:
-    """What a recipe trains on, and what it evaluates on, if anything.
-
-    Raises:
-        ConfigError: documents without end to evaluate on.
-        DataError: data that can't be read.
-    """
-    train, wanted = recipe.data.train.documents(), recipe.data.valid
-    if wanted is None:
-        return train, None
-    if isinstance(wanted, float):
-        return split(train, wanted, recipe.valid_seed)
-    valid = wanted.documents()
-    if valid.size is None:
-        raise ConfigError(
-            "documents to evaluate on must have an end",
-            value=wanted.kind,
-            remedy="Say how many, e.g. data.valid.stories: 500.",
-        )
-    return train, valid

@@ -6,18 +6,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from transpect.adapters import Adapter
-from transpect.base.checks import at_least
+from transpect.base.checks import at_least, within
 from transpect.base.codec import Data, dump_yaml, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig, override
 from transpect.core.presets import preset
 from transpect.data.objectives import Objective
 from transpect.data.sources import Source
+from transpect.text.kinds import KINDS
 from transpect.text.tokenizer import Tokenizer
+from transpect.text.train import SPELLINGS
 from transpect.train.activations import Activations, Keep
 from transpect.train.average import Ema
 from transpect.train.best import Best
@@ -32,6 +35,8 @@ from transpect.train.watching.measures import Measure
 from transpect.train.watching.samples import Samples
 from transpect.train.watching.trackers import Tracker
 
+MOST_WORKERS = 256
+"""How many threads may make batches."""
 STAND_IN = 1
 """A vocabulary size that stands where the tokenizer's will be."""
 
@@ -83,6 +88,7 @@ class TokenizerSpec:
             option but the tokens to add then.
         vocab_size: at most this many tokens; None is as many as the kind finds (char alone can).
         special_tokens: role to token, over the kind's own or those of the one that is opened; null takes a role away.
+            A role that the objective needs is added to one that is trained.
         extra_special_tokens: more special tokens, without a role; those that the objective asks for are added.
         add_tokens: further tokens for one that is opened, that texts are cut at.
         texts: train it on the first so many texts; None is all of them, or 5,000 of an endless source.
@@ -122,6 +128,19 @@ class TokenizerSpec:
                 remedy="Name them in extra_special_tokens, which the trained one will have.",
             )
 
+    def serving(self, roles: Sequence[Sequence[str]], tokens: Sequence[str]) -> TokenizerSpec:
+        """Of one to be trained, with what an objective can't do without: of each of ``roles`` one special token, and
+        ``tokens``. A role that was taken away by null stays away."""
+        trained = KINDS.get(SPELLINGS.get(self.kind or "", self.kind or ""))
+        known = {**(trained.default_roles if trained else {}), **self.special_tokens}
+        first = [several[0] for several in roles if trained and not any(role in known for role in several)]
+        lacking = tuple(token for token in tokens if token not in self.extra_special_tokens)
+        return replace(
+            self,
+            special_tokens={**self.special_tokens, **{role: f"<{role}>" for role in first}},
+            extra_special_tokens=self.extra_special_tokens + lacking,
+        )
+
     @property
     def adds(self) -> bool:
         """Whether a tokenizer that is opened gets further tokens."""
@@ -154,7 +173,7 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         at_least("data.bucket", self.bucket, 1)
-        at_least("data.workers", self.workers, 0)
+        within("data.workers", self.workers, 0, MOST_WORKERS)
         if self.valid_seed is not None and not isinstance(self.valid, float):
             raise ConfigError(
                 "valid_seed chooses which share of the training documents is held out, so valid must be a share",
@@ -288,9 +307,8 @@ class Recipe:
         if self.data.valid is None and self.train.best != Best():
             raise ConfigError("train.best is judged by evaluations, which need data.valid", remedy="Set data.valid.")
         if self.tokenizer.path is None:
-            known = self.tokenizer.extra_special_tokens
-            needed = tuple(token for token in self.objective.special_tokens(self.seq_len) if token not in known)
-            object.__setattr__(self, "tokenizer", replace(self.tokenizer, extra_special_tokens=known + needed))
+            spec = self.tokenizer.serving(self.objective.needs.roles, self.objective.special_tokens(self.seq_len))
+            object.__setattr__(self, "tokenizer", spec)
         if isinstance(self.train.schedule, Plateau) and self.data.valid is None:
             raise ConfigError(
                 "the schedule `plateau` waits for the valid loss, so there must be something to evaluate on",

@@ -78,4 +78,5 @@ ROWS: dict[str, Row] = {
         "zh": "第 {number} 行：{width} 个位置中有 {tokens} 个词元，预测 {labels} 个，{segments} 篇文档",
     },
     "cli.data.source": {"en": "source", "zh": "源"},
+    "cli.data.class": {"en": "class", "zh": "类别"},
 }

@@ -96,8 +96,8 @@ class Objective(Variant):
         """What the classes that it predicts are called; none where it predicts no classes."""
         return ()
 
-    def settled(self, documents: Documents) -> Objective:
-        """The same with what it takes from the training documents, such as the names of classes."""
+    def settled(self, *documents: Documents) -> Objective:
+        """The same with what it takes from documents before training, such as the names of classes."""
         return self
 
     def head(self, config: ModelConfig) -> Head:
@@ -229,7 +229,7 @@ class Objective(Variant):
                 raise ConfigError(
                     f"the {self.kind} objective needs a tokenizer with the special token {' or '.join(roles)}",
                     value=dict(tokenizer.special_tokens),
-                    remedy="Choose another kind of tokenizer, or train one with that token.",
+                    remedy=f"Name one, e.g. tokenizer.special_tokens: {{{roles[0]}: <{roles[0]}>}}.",
                 )
         if seq_len < least:
             raise ConfigError(f"seq_len must be at least {least} for the {self.kind} objective", value=seq_len)

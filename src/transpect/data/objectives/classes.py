@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
 
 from transpect.base.codec import did_you_mean
@@ -29,17 +29,19 @@ def check_names(names: tuple[str, ...] | None) -> None:
         )
 
 
-def names_in(labels: Iterable[str], documents: Documents) -> tuple[str, ...]:
-    """The names that occur, sorted: the same whatever the order of the documents.
+def names_in(documents: Iterable[Documents], labels_of: Callable[[Document], Iterable[str]]) -> tuple[str, ...]:
+    """The names that occur, sorted, numbers by their size: the same whatever the order of the documents.
 
     Raises:
         ConfigError: documents without end, or fewer than two names.
     """
-    if documents.size is None:
+    several = list(documents)
+    if any(each.size is None for each in several):
         raise ConfigError(
             "classes can't be gathered from documents without end", remedy="Name them: data.objective.labels."
         )
-    names = tuple(sorted(set(labels)))
+    found = {label for each in several for document in each for label in labels_of(document)}
+    names = tuple(sorted(found, key=int if all(name.isdecimal() for name in found) else None))
     if len(names) < 2:
         raise ConfigError(
             "the training documents must have at least two classes",

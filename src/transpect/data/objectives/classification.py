@@ -59,10 +59,10 @@ class Classification(Objective, kind="classification"):
     def classes(self) -> tuple[str, ...]:
         return self.labels or ()
 
-    def settled(self, documents: Documents) -> Classification:
+    def settled(self, *documents: Documents) -> Classification:
         if self.labels is not None:
             return self
-        return replace(self, labels=names_in(map(label_of, documents), documents))
+        return replace(self, labels=names_in(documents, lambda document: (label_of(document),)))
 
     def head(self, config: ModelConfig) -> Head:
         n_classes = len(self.classes)

@@ -59,11 +59,10 @@ class TokenClassification(Objective, kind="token_classification"):
     def classes(self) -> tuple[str, ...]:
         return self.labels or ()
 
-    def settled(self, documents: Documents) -> TokenClassification:
+    def settled(self, *documents: Documents) -> TokenClassification:
         if self.labels is not None:
             return self
-        tags = (tag for document in documents for tag in tagged(document)[1])
-        return replace(self, labels=names_in(tags, documents))
+        return replace(self, labels=names_in(documents, lambda document: tagged(document)[1]))
 
     def head(self, config: ModelConfig) -> Head:
         return fitting(config.head, TokenClass(len(self.classes)))

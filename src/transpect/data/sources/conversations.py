@@ -48,28 +48,50 @@ def conversation(row: Row, form: Form) -> dict[str, Any]:
     Raises:
         MisfitError: the row is of another form, or holds what a conversation can't.
     """
-    messages = _READERS[form](row)
-    for number, message in enumerate(messages):
-        check_message(message, number)
-    tools = _parsed(row.get("tools"), "tools") if form != "alpaca" else None
-    if tools is not None and (not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools)):
-        raise MisfitError("`tools` must be a list of JSON objects")
-    return {"messages": messages, **({"tools": tools} if tools else {})}
+    messages = [plain_message(message, number) for number, message in enumerate(_READERS[form](row))]
+    return {"messages": messages, **({} if form == "alpaca" else tools_of(row))}
 
 
-def check_message(message: Any, number: int) -> None:
-    """Refuse what is no message.
+def tools_of(row: Row) -> dict[str, Any]:
+    """``{"tools": […]}``, or nothing where there are none.
 
     Raises:
-        MisfitError: no role, or neither content nor calls.
+        MisfitError: no list of objects, nor the JSON of one.
+    """
+    tools = _parsed(row.get("tools"), "tools")
+    if tools is not None and (not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools)):
+        raise MisfitError("`tools` must be a list of JSON objects")
+    return {"tools": tools} if tools else {}
+
+
+def plain_message(message: Any, number: int) -> Message:
+    """A message as templates read it: content that is a list of texts is one text, and the arguments of calls, which
+    the API writes as the text of JSON, are objects.
+
+    Raises:
+        MisfitError: no role, neither content nor calls, parts that are no text, or a weight that is neither 0 nor 1.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise MisfitError(f"message {number} must be an object with a `role`")
-    content = message.get("content")
-    if isinstance(content, str) or (content is None and message.get("tool_calls")):
-        return
-    if not isinstance(content, list) or not all(isinstance(part, Mapping) for part in content):
+    if message.get("weight", 1) not in (0, 1):
+        raise MisfitError(f"message {number} must have a `weight` of 0, which is not learnt, or 1")
+    content, calls = message.get("content"), message.get("tool_calls")
+    if not isinstance(content, str | list) and not (content is None and calls):
         raise MisfitError(f"message {number} must have a `content` that is a string, or a list of parts")
+    if isinstance(content, list):
+        content = "".join(_text_of(part, number) for part in content)
+    if calls is None:
+        return {**message, "content": content}
+    if not isinstance(calls, list):
+        raise MisfitError(f"message {number} must have `tool_calls` that are a list")
+    return {**message, "content": content, "tool_calls": [_with_object(call) for call in calls]}
+
+
+def _text_of(part: Any, number: int) -> str:
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else None
+    if not isinstance(text, str):
+        raise MisfitError(f'message {number} must have parts that are texts, {{"type": "text", "text": …}}')
+    return text
 
 
 def as_messages(value: Any, role: str, key: str) -> list[Message]:
@@ -82,18 +104,14 @@ def as_messages(value: Any, role: str, key: str) -> list[Message]:
         return [{"role": role, "content": value}]
     if not isinstance(value, list) or not value:
         raise MisfitError(f"`{key}` must be a string that is not blank, or a list of messages")
-    for number, message in enumerate(value):
-        check_message(message, number)
-    return [_with_objects(message) for message in value]
+    return [plain_message(message, number) for number, message in enumerate(value)]
 
 
 def said(messages: list[Message]) -> str:
     """All that is said in messages, a line each."""
     found: list[str] = []
     for message in messages:
-        content = message.get("content")
-        parts = [content] if isinstance(content, str) else [part.get("text") for part in content or []]
-        found += [part for part in parts if isinstance(part, str)]
+        found += [message["content"]] if message.get("content") is not None else []
         found += [json.dumps(call, ensure_ascii=False) for call in message.get("tool_calls") or []]
     return "\n".join(found)
 
@@ -102,14 +120,14 @@ def _openai(row: Row) -> list[Message]:
     messages = row.get("messages", row.get("conversations"))
     if not isinstance(messages, list) or not messages:
         raise MisfitError("`messages` must be a list with at least one message")
-    return [_with_objects(message) if isinstance(message, Mapping) else message for message in messages]
+    return messages
 
 
 def _sharegpt(row: Row) -> list[Message]:
     turns = row.get("conversations")
     if not isinstance(turns, list) or not turns:
         raise MisfitError("`conversations` must be a list with at least one turn")
-    messages = _system(row)
+    messages = system_of(row)
     for number, turn in enumerate(turns):
         if not isinstance(turn, Mapping) or not isinstance(turn.get("value"), str):
             raise MisfitError(f"turn {number} must be an object with `from` and `value`, a string")
@@ -123,7 +141,8 @@ def _sharegpt(row: Row) -> list[Message]:
             calls = call if isinstance(call, list) else [call]
             messages.append({"role": "assistant", "content": "", "tool_calls": [_call(one, number) for one in calls]})
         else:
-            messages.append({"role": role, "content": turn["value"]})
+            weight = {"weight": turn["weight"]} if "weight" in turn else {}
+            messages.append({"role": role, "content": turn["value"], **weight})
     return messages
 
 
@@ -144,10 +163,15 @@ def _alpaca(row: Row) -> list[Message]:
         for pair in pairs
         for role, text in zip(("user", "assistant"), pair, strict=True)
     ]
-    return [*_system(row), *turns]
+    return [*system_of(row), *turns]
 
 
-def _system(row: Row) -> list[Message]:
+def system_of(row: Row) -> list[Message]:
+    """The message of a ``system`` that stands beside a conversation; none where it is blank.
+
+    Raises:
+        MisfitError: no string.
+    """
     system = row.get("system") or ""
     if not isinstance(system, str):
         raise MisfitError("`system` must be a string")
@@ -158,15 +182,6 @@ def _call(call: Any, number: int) -> Row:
     if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
         raise MisfitError(f"the call of turn {number} must be a JSON object with `name` and `arguments`")
     return {"type": "function", "function": {"name": call["name"], "arguments": call.get("arguments", {})}}
-
-
-def _with_objects(message: Row) -> Message:
-    """A message whose calls have their arguments as objects: the API writes them as the text of JSON, templates read
-    them as objects."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return dict(message)
-    return {**message, "tool_calls": [_with_object(call) for call in calls]}
 
 
 def _with_object(call: Any) -> Any:

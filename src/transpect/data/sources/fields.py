@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import DataError
 from transpect.data.documents import Document
+
+NAMES: Final = 20
+"""How many fields are named where one is missing."""
+NAME: Final = 40
+"""Of each, how many characters: what is no table may have a line of megabytes for a header."""
 
 
 def document_of(row: Mapping[str, Any], field: str, target: str | None, file: str, line: int) -> Document:
@@ -16,15 +23,21 @@ def document_of(row: Mapping[str, Any], field: str, target: str | None, file: st
     Args:
         row: values by name.
         field: of the text; of pairs, of the source.
-        target: of pairs, of the target; None is single texts.
+        target: of pairs, of the target, a text, a whole number, true or false; None is single texts.
         file: where the row was read.
         line: its line there, from 1; of what has no lines, the row's number.
 
     Raises:
         DataError: no such field, or a value that is no text.
     """
-    other = None if target is None else text_of(row, target, file, line)
+    other = None if target is None else text_of(_spelled(row, target), target, file, line)
     return Document(text_of(row, field, file, line), other, file, line)
+
+
+def _spelled(row: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """The row with a field that is a whole number, or true or false, as JSON writes it: labels often are."""
+    value = row.get(field)
+    return {**row, field: json.dumps(value)} if isinstance(value, int) else row
 
 
 def text_of(row: Mapping[str, Any], field: str, file: str, line: int) -> str:
@@ -58,7 +71,9 @@ def text_of(row: Mapping[str, Any], field: str, file: str, line: int) -> str:
 def no_such_field(field: str, known: Mapping[str, Any], file: str, line: int | None) -> DataError:
     """What is said of a row, or of a whole file, that lacks a field."""
     what = "line" if line is not None else "file"
-    fields = f"{did_you_mean(field, known)} The {what} has {', '.join(map(repr, known)) or 'no keys'}."
+    names = [repr(name if len(name) <= NAME else f"{name[: NAME - 1]}…") for name in islice(known, NAMES)]
+    names += [f"and {len(known) - NAMES:,} more"] if len(known) > NAMES else []
+    fields = f"{did_you_mean(field, known)} The {what} has {', '.join(names) or 'no keys'}."
     return DataError(
         f"every line must have the field {field!r}",
         file=file,

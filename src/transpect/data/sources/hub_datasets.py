@@ -45,11 +45,20 @@ class HubDataset(Streamed, kind="datasets"):
         for name in columns:
             if name not in table.column_names:
                 raise no_such_field(name, dict.fromkeys(table.column_names), self.path, None)
+        named = None if self.target is None else getattr(table.features[self.target], "names", None)
         for number, row in enumerate(table.select_columns(columns), 1):
             try:
-                yield document_of(row, self.field, self.target, self.path, number)
+                yield document_of(self._named(row, named), self.field, self.target, self.path, number)
             except DataError as error:
                 yield error
+
+    def _named(self, row: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
+        """A row with the name of its class, where the data set keeps names and rows hold their numbers; a row without a
+        class has −1."""
+        number = row.get(self.target or "")
+        if names is None or not isinstance(number, int):
+            return row
+        return {**row, str(self.target): names[number] if 0 <= number < len(names) else None}
 
     def _table(self) -> Any:
         try:

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from transpect.data.documents import Document
 from transpect.data.skipping import OnBadLine
-from transpect.data.sources.conversations import Message, MisfitError, as_messages, said
+from transpect.data.sources.conversations import Message, MisfitError, as_messages, said, system_of, tools_of
 from transpect.data.sources.records import Records, RowReader
 from transpect.data.sources.rows import Row
 
@@ -69,8 +69,7 @@ def preference(row: Row) -> dict[str, Any]:
     for key, side in zip(("chosen", "rejected"), sides, strict=True):
         if len(side) != 1 or side[0].get("role") != "assistant":
             raise MisfitError(f"`{key}` must end in one message of the assistant after the prompt")
-    if (system := row.get("system")) and prompt[0].get("role") != "system":
-        prompt = [{"role": "system", "content": system}, *prompt]
-    tools = row.get("tools")
+    if prompt[0]["role"] != "system":
+        prompt = [*system_of(row), *prompt]
     answers: dict[str, Message] = {"chosen": sides[0][0], "rejected": sides[1][0]}
-    return {"prompt": prompt, **answers, **({"tools": tools} if tools else {})}
+    return {"prompt": prompt, **answers, **tools_of(row)}

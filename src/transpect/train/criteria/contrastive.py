@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from transpect.base.checks import above
+from transpect.base.errors import ConfigError
 from transpect.core.context import NO_MEMORY, Memory
 from transpect.core.heads import Pooled
 from transpect.core.model import Transformer
@@ -42,6 +43,13 @@ class ContrastiveLoss(Loss, kind="contrastive"):
 
     def build(self, setting: Setting) -> Contrast:
         check_loss_head(setting.model, self.kind, Pooled)
+        recipe = setting.recipe
+        if recipe.train.batch_size == 1 and not getattr(recipe.objective, "negatives", 0):
+            raise ConfigError(
+                "a pair is told from the other pairs of its batch, and there is none in a batch of one",
+                value="train.batch_size: 1",
+                remedy="Raise train.batch_size, or read hard negatives: data.objective.negatives.",
+            )
         return Contrast(self.temperature, self.both_ways)
 
 

@@ -114,7 +114,7 @@ def _headed(change: _Change, origin: ModelConfig) -> _Change:
 def _whole(data: Data) -> Data:
     """A whole configuration, with its vocabulary size left open where it has none."""
     for key in data:
-        _check_key(str(key), ("model", str(key)), TOP)
+        _check_key(str(key), ("model", str(key)), (*TOP, "preset", "path"))
     if not any(data.get(tower) for tower in ("encoder", "decoder")):
         raise _fault(
             "model needs a preset, or a whole configuration with an encoder or a decoder",

@@ -10,7 +10,7 @@ from transpect.core.config import ModelConfig
 from transpect.data.batch import Batch
 from transpect.data.loader import Batches
 from transpect.train.activations import Checkpoint
-from transpect.train.job import documents, make_tokenizer
+from transpect.train.material import gathered
 from transpect.train.planning.parts import Work
 from transpect.train.recipe import Recipe
 
@@ -46,9 +46,8 @@ def work_of(recipe: Recipe) -> Reading:
         ConfigError: parts that do not fit each other.
         DataError: data that can't be read.
     """
-    train, valid = documents(recipe)
-    tokenizer = make_tokenizer(recipe.tokenizer, train)
-    full = recipe.resolve(tokenizer)
+    read = gathered(recipe)
+    full, train, valid, tokenizer = read.recipe, read.train, read.valid, read.tokenizer
     objective, spec = full.objective, full.train
     objective.check(full.model.config, tokenizer, full.seq_len)
     batches = Batches(
@@ -59,6 +58,7 @@ def work_of(recipe: Recipe) -> Reading:
         seq_len=full.seq_len,
         seed=spec.seed,
         slots=spec.accumulate,
+        bucket=full.data.bucket,
     )
     works = [work_of_batch(batch, full) for batch in islice(batches, LOOKED_AT)]
     evaluated = evaluations = 0
