@@ -29,7 +29,7 @@ from transpect.runtime.products import (
     room_for,
     words,
 )
-from transpect.runtime.products.attending import emit_mixed, emit_scores, emit_shares
+from transpect.runtime.products.attending import emit_ask, emit_mixed, emit_scores, emit_shares
 from transpect.runtime.products.cpu import LINES, Line
 from transpect.runtime.products.kernel import address
 from transpect.runtime.products.packing import emit_panel
@@ -181,6 +181,7 @@ TILES: dict[str, tuple[Callable[..., None], int]] = {
     "scores": (emit_scores, 6),
     "mixed": (emit_mixed, 6),
     "shares": (emit_shares, 2),
+    "ask": (emit_ask, 2),
 }
 DOT = {"avx512": "vpdpwssd", "avxvnni": "vpdpwssd", "avx2": "vpmaddwd", "i8mm": "smull", "dotprod": "smull"}
 

@@ -9,6 +9,7 @@ having been put aside and taken up again.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from transpect.base.errors import GenerationError
 from transpect.decode.filters import PROCESSORS, WARPERS, Filter
+from transpect.decode.filters.places import quick
 
 if TYPE_CHECKING:
     from transpect.decode.params import GenerationParams
@@ -120,7 +123,7 @@ def totalled(logits: Tensor) -> tuple[Tensor, Tensor]:
     """
     wide = _wide(logits)
     total = _log_total(wide)  # [B]
-    if not bool(total.isfinite().all()):
+    if not all(map(math.isfinite, total.tolist())):
         raise GenerationError(
             "the model's logits must be numbers",
             value="NaN or infinite logits",
@@ -139,9 +142,16 @@ def _log_total(wide: Tensor) -> Tensor:
 
 def largest(logits: Tensor) -> Tensor:
     """The first of the best tokens of each row [B]."""
-    if logits.device.type == "cpu" and logits.dtype == torch.float32:  # NumPy looks at many numbers at a time
+    if quick(logits):
         return torch.from_numpy(logits.numpy().argmax(-1))
     return logits.argmax(-1)
+
+
+def _of_tokens(logits: Tensor, token: Tensor) -> Tensor:
+    """Logits [B, V] of a token [B] of each row: [B]."""
+    if quick(logits):
+        return torch.from_numpy(logits.numpy()[np.arange(len(token)), token.numpy()])
+    return logits.gather(-1, token[:, None])[:, 0]
 
 
 class Sampler:
@@ -172,7 +182,7 @@ class Sampler:
         """
         wide, total = totalled(logits)
         token = largest(self.process(wide, traces)) if self.greedy else self.draw(self.filter(wide, traces), traces)
-        return Choice(token, wide.gather(-1, token[:, None])[:, 0] - total)
+        return Choice(token, _of_tokens(wide, token) - total)
 
     def process(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:
         """The filters that look at the past, for strategies that take the best: `filters.PROCESSORS`.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from transpect.base.errors import GenerationError
 from transpect.decode.filters.endings import Endings
-from transpect.decode.filters.places import HIDDEN, history, places, read, tail, tensor_of
+from transpect.decode.filters.places import HIDDEN, best, history, places, read, tail, tensor_of
 from transpect.decode.trace import Trace
 
 
@@ -27,12 +27,14 @@ class Rules:
 
     Attributes:
         banned: [B, V] bool, the tokens that a row never writes; None where there are none.
+        places: [N], where these stand among all B·V: a few numbers are changed sooner than all are looked at.
         ends: [B, V] bool, the tokens that end a row; None where no row has to wait for them.
         least_new: [B], how many tokens a row writes before it may end.
         least: [B], how long prompt and output are before it may end.
     """
 
     banned: Tensor | None
+    places: Tensor | None
     ends: Tensor | None
     least_new: Sequence[int]
     least: Sequence[int]
@@ -67,10 +69,12 @@ def restrict(logits: Tensor, rules: Rules, traces: Sequence[Trace]) -> Tensor:
             raise GenerationError("a constraint must allow at least one token", remedy="Check its grammar.")
         both = ~allowed if banned is None else banned | ~allowed
         banned = torch.where(both.all(-1, keepdim=True), ~allowed, both)
-    return logits if banned is None else ban(logits, banned)
+    if banned is None:
+        return logits
+    return ban(logits, banned, rules.places if banned is rules.banned else None)
 
 
-def ban(logits: Tensor, banned: Tensor) -> Tensor:
+def ban(logits: Tensor, banned: Tensor, places: Tensor | None = None) -> Tensor:
     """Take tokens out by name.
 
     A row whose every other token already has −inf gets them back as equals, since one of them must be chosen.
@@ -78,11 +82,16 @@ def ban(logits: Tensor, banned: Tensor) -> Tensor:
     Args:
         logits: [B, V].
         banned: [B, V] bool; at least one token a row is allowed.
+        places: of the banned ones among all B·V, where they are known.
     """
-    left = logits.masked_fill(banned, HIDDEN)
-    nothing = left.amax(-1, keepdim=True) == HIDDEN  # [B, 1]
-    if not bool(nothing.any()):
+    if places is None:
+        left = logits.masked_fill(banned, HIDDEN)
+    else:
+        left = logits.flatten().index_fill(0, places, HIDDEN).view_as(logits)
+    most = best(left)
+    if HIDDEN not in most.tolist():
         return left
+    nothing = most[:, None] == HIDDEN  # [B, 1]
     return torch.where(nothing & ~banned, 0.0, left)
 
 
@@ -172,7 +181,8 @@ def _without(logits: Tensor, banned: Sequence[Tensor]) -> Tensor:
         return logits
     left = logits.clone()
     left[places(banned, logits.device)] = HIDDEN
-    nothing = left.amax(-1, keepdim=True) == HIDDEN  # [B, 1]
-    if not bool(nothing.any()):
+    most = best(left)
+    if HIDDEN not in most.tolist():
         return left
+    nothing = most[:, None] == HIDDEN  # [B, 1]
     return torch.where(nothing, logits, left)

@@ -28,6 +28,16 @@ def tensor_of(*parts: Iterable[int]) -> Tensor:
     return torch.frombuffer(flat, dtype=torch.int64) if flat else torch.empty(0, dtype=torch.int64)
 
 
+def quick(logits: Tensor) -> bool:
+    """Whether NumPy does to them in a fifth of the time what PyTorch does: it asks less before it begins."""
+    return logits.device.type == "cpu" and logits.dtype == torch.float32
+
+
+def best(logits: Tensor) -> Tensor:
+    """The largest of each row: [B, V] -> [B]."""
+    return torch.from_numpy(logits.numpy().max(-1)) if quick(logits) else logits.amax(-1)
+
+
 def history(trace: Trace) -> Tensor:
     """[N] int64 on the CPU: prompt and output of a row."""
     return tensor_of(trace.prompt, trace.written)

@@ -41,8 +41,10 @@ class Filter:
 
 def _rules(rows: Rows, size: int, device: torch.device) -> bans.Rules:
     waits = any(row.ends and (row.min_new_tokens or row.min_length) for row in rows)
+    banned = _marked([row.banned for row in rows], size, device) if any(row.banned for row in rows) else None
     return bans.Rules(
-        banned=_marked([row.banned for row in rows], size, device) if any(row.banned for row in rows) else None,
+        banned=banned,
+        places=None if banned is None else banned.flatten().nonzero()[:, 0],
         ends=_marked([row.ends for row in rows], size, device) if waits else None,
         least_new=[row.min_new_tokens for row in rows],
         least=[row.min_length for row in rows],

@@ -10,10 +10,12 @@ import numpy as np
 from transpect.runtime.compiling import compiled
 from transpect.runtime.machine import kernel
 from transpect.runtime.numeric import Number
-from transpect.runtime.products.attending import mixed_of, scores_of, shares_of
+from transpect.runtime.products.attending import ask_for, mixed_of, scores_of, shares_of
 from transpect.runtime.products.kernel import address
 
 Array = Any
+PIECE = 16
+"""Keys that are read while memory is asked for the next ones: it gives one page at a time otherwise."""
 
 
 @compiled
@@ -86,13 +88,17 @@ def _mix(
 ) -> None:
     """out ← softmax(cap(scale·q·k) + bias of the distance) · v over the keys of head k from begin to end − 1, for the
     heads from first to last − 1 that share it: [H·E]. What lies in a block is read once for all of them."""
-    size, ring, count, head = keys.shape[2], len(blocks), end - begin, keys.shape[3]
+    count, head = end - begin, keys.shape[3]
     step, s = 4 * head, begin
     while s < end:
-        slot = s % size
-        n = min(size - slot, end - s)
-        held = address(keys, blocks[s // size % ring]) + step * (k * size + slot)
+        n = _piece(keys, s, end)
+        held, ahead, following = _place_of(keys, blocks, k, s), np.int64(0), _piece(keys, s + n, end)
+        if following:
+            ahead = _place_of(keys, blocks, k, s + n)
+        else:
+            ahead, following = _place_of(values, blocks, k, begin), _piece(keys, begin, end)
         for h in range(first, last):
+            _ask(ahead, step * following, h - first, last - first)
             to = address(scores, h) + 4 * (s - begin)
             scores_of((address(query, h * head), held, step, head, n, to))
         s += n
@@ -110,13 +116,36 @@ def _mix(
         out[h * head : (h + 1) * head] = np.float32(0.0)
     s = begin
     while s < end:
-        slot = s % size
-        n = min(size - slot, end - s)
-        held = address(values, blocks[s // size % ring]) + step * (k * size + slot)
+        n = _piece(values, s, end)
+        held, ahead, following = _place_of(values, blocks, k, s), np.int64(0), _piece(values, s + n, end)
+        if following:
+            ahead = _place_of(values, blocks, k, s + n)
         for h in range(first, last):
+            _ask(ahead, step * following, h - first, last - first)
             share = address(scores, h) + 4 * (s - begin)
             mixed_of((share, held, step, head, n, address(out, h * head)))
         s += n
+
+
+@compiled
+def _piece(held: Array, s: int, end: int) -> int:
+    """How many keys, or values, from s on are read at a time: they lie together."""
+    size = held.shape[2]
+    return max(0, min(size - s % size, end - s, PIECE))
+
+
+@compiled
+def _place_of(held: Array, blocks: Array, k: int, s: int) -> int:
+    """Where the key, or value, of place s lies."""
+    size = held.shape[2]
+    return address(held, blocks[s // size % len(blocks)]) + 4 * held.shape[3] * (k * size + s % size)
+
+
+@compiled
+def _ask(place: int, count: int, part: int, parts: int) -> None:
+    """For a part of so many bytes, each head for its own."""
+    first = count * part // parts
+    ask_for((place + first, count * (part + 1) // parts - first))
 
 
 @compiled

@@ -13,6 +13,7 @@ from typing import Any
 from transpect.runtime.products import emit
 from transpect.runtime.products.cpu import Line, line
 from transpect.runtime.products.emit import FLOAT, I64, vector
+from transpect.runtime.products.formats import LINE
 from transpect.runtime.products.softmax import exponential
 from transpect.runtime.products.tiles import lanes, tile_of
 
@@ -139,6 +140,18 @@ def emit_shares(builder: Any, line: Line, rows: int, args: Any) -> None:
     through(part, 0.0)
 
 
+def emit_ask(builder: Any, line: Line, rows: int, args: Any) -> None:
+    """Ask memory for so many bytes from an address on."""
+    place, count = args
+
+    def ask(at: Any, now: list[Any]) -> list[Any]:
+        emit.prefetch(builder, builder.add(place, at), 0)
+        return []
+
+    emit.loop(builder, I64(0), count, LINE, [], ask)
+
+
+ask_for = tile_of("ask", emit_ask, 2, line())
 scores_of = tile_of("scores", emit_scores, 6, line())
 mixed_of = tile_of("mixed", emit_mixed, 6, line())
 shares_of = tile_of("shares", emit_shares, 2, line())
