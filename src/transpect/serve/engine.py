@@ -30,7 +30,7 @@ from transpect.serve.task import Asked, asked, nothing, seeded
 from transpect.serve.team import ALONE, Team
 
 _CONFIG: Final = EngineConfig()
-LOOKED_AT: Final = 0.05
+LOOKED_AT: Final = 0.25
 """Seconds after which the numbers of `Engine.stats` are counted anew while an engine works."""
 
 
