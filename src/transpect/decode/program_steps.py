@@ -201,14 +201,16 @@ class ProgramSteps:
     def extend(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
         """See `Steps.extend`."""
         self._real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
-        logits, self._hidden = self._read(tokens, self._real, None)
+        logits, self._hidden = self._read(tokens, real, None)
         return logits
 
-    def _read(self, tokens: Tensor, real: Tensor, n_layers: int | None) -> tuple[Tensor, ...]:
+    def _read(self, tokens: Tensor, real: Tensor | None, n_layers: int | None) -> tuple[Tensor, ...]:
         """Logits [B, k, V] and hidden [B, k, D]; 0 where there is no token."""
+        if real is None or bool(real.all()):
+            rows = [row for row in range(len(tokens)) for _ in range(tokens.shape[1])]
+            read = self._program.read(tokens.flatten(), rows, n_layers)
+            return tuple(flat.view(*tokens.shape, -1) for flat in read)
         read = self._program.read(tokens[real], real.nonzero()[:, 0].tolist(), n_layers)
-        if bool(real.all()):
-            return tuple(flat.view(*real.shape, -1) for flat in read)
         both = tuple(flat.new_zeros(*real.shape, flat.shape[-1]) for flat in read)
         for placed, flat in zip(both, read, strict=True):
             placed[real] = flat
@@ -220,7 +222,7 @@ class ProgramSteps:
         before = self._program.lengths
 
         def read(tokens: Tensor, real: Tensor | None) -> Tensor:
-            return self._read(tokens, torch.ones_like(tokens, dtype=torch.bool) if real is None else real, n_layers)[0]
+            return self._read(tokens, real, n_layers)[0]
 
         try:
             yield read
