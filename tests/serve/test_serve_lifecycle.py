@@ -123,16 +123,19 @@ def test_a_fault_in_one_request_ends_that_one(tiny: LanguageModel, engines: Any,
     assert (stats.state, stats.failed, stats.blocks_used) == ("ready", 1, 0)
 
 
-def failing(*_: Any) -> Any:
-    raise IndexError("planted")
-
-
 def test_an_engine_that_fails_says_so_and_begins_anew(tiny: LanguageModel, engines: Any, monkeypatch: Any) -> None:
     engine = engines(tiny)
     wanted = engine.submit(job(10)).result()
+    asked = threading.Event()
+
+    def failing(*_: Any) -> Any:
+        asked.wait(20)
+        raise IndexError("planted")
+
     with monkeypatch.context() as patched:
         patched.setattr(Runner, "run", failing)
         handles = [engine.submit(job(10)) for _ in range(3)]
+        asked.set()
         for handle in handles:
             with pytest.raises(EngineDead, match="IndexError") as caught:
                 handle.result()

@@ -128,14 +128,14 @@ def _mix(
 
 
 @compiled
-def _piece(held: Array, s: int, end: int) -> int:
+def _piece(held: Array, s: int, end: int) -> Any:
     """How many keys, or values, from s on are read at a time: they lie together."""
     size = held.shape[2]
     return max(0, min(size - s % size, end - s, PIECE))
 
 
 @compiled
-def _place_of(held: Array, blocks: Array, k: int, s: int) -> int:
+def _place_of(held: Array, blocks: Array, k: int, s: int) -> Any:
     """Where the key, or value, of place s lies."""
     size = held.shape[2]
     return address(held, blocks[s // size % len(blocks)]) + 4 * held.shape[3] * (k * size + s % size)
