@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,8 +27,10 @@ from rich.console import Console
 from transpect import __version__
 from transpect.base.devices import resolve_device, set_threads
 from transpect.base.errors import ConfigError
+from transpect.interop.directory import atomic_file
 from transpect.train.dynamics import Dynamics
 from transpect.train.evaluate import Evaluation
+from transpect.train.frozen import Frozen
 from transpect.train.interrupt import Interruption
 from transpect.train.job import Job, build
 from transpect.train.parallel.devices import local_device
@@ -129,7 +130,8 @@ def train(
             job.memories.load(state.part("memory"), device)
             dynamics.load(state.data.get("dynamics", {}), state.part("ema"))
             progress = Progress(**state.data["progress"])
-        session = Session(run, job, optimizer, dynamics, progress, metrics, logger)
+        frozen = Frozen(job.model, state if source == run else None)
+        session = Session(run, job, optimizer, dynamics, progress, frozen, metrics, logger)
         if world.leads:
             if source is not None and source != run:
                 adopt(source, run)
@@ -205,11 +207,9 @@ def _check(state: TrainingState, job: Job) -> list[str]:
 
 
 def _write_recipe(run: Path, recipe: Recipe) -> None:
-    run.mkdir(parents=True, exist_ok=True)
     head = f"# Resolved by transpect {__version__}. Run it again: transpect train {RECIPE} --out DIR\n"
-    fresh = run / f".{RECIPE}.new"
-    fresh.write_text(head + dump_recipe(recipe), encoding="utf-8")
-    os.replace(fresh, run / RECIPE)
+    with atomic_file(run / RECIPE) as fresh:
+        fresh.write_text(head + dump_recipe(recipe), encoding="utf-8")
 
 
 def _farewell(session: Session, reason: Reason, run: Path, last: int, signal: str | None, command: str | None) -> str:

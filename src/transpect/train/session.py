@@ -17,6 +17,7 @@ from transpect.train.checkpoint import write_checkpoint
 from transpect.train.dynamics import Dynamics
 from transpect.train.errors import TrainingError
 from transpect.train.evaluate import Evaluation, evaluate_pass
+from transpect.train.frozen import Frozen
 from transpect.train.job import Job
 from transpect.train.parallel.state import WRITTEN, Pending
 from transpect.train.parallel.world import World
@@ -44,6 +45,7 @@ class Session:
         optimizer: of the job's model.
         dynamics: what else changes along the run.
         progress: where the run stands; counted on.
+        frozen: the weights of the model that are not trained.
         metrics: the metrics file, which is on the disk before a state is.
         logger: everyone who is told, the metrics file among them.
     """
@@ -55,6 +57,7 @@ class Session:
         optimizer: torch.optim.Optimizer,
         dynamics: Dynamics,
         progress: Progress,
+        frozen: Frozen,
         metrics: MetricsFile | NoMetrics,
         logger: Logger,
     ) -> None:
@@ -62,7 +65,7 @@ class Session:
         self.evaluation: Evaluation | None = None
         self.update: Update | None = None
         self._run, self._job, self._optimizer = run, job, optimizer
-        self._dynamics, self._metrics, self._logger = dynamics, metrics, logger
+        self._dynamics, self._frozen, self._metrics, self._logger = dynamics, frozen, metrics, logger
         self._spec = job.recipe.train
         self._rate = 0.0
         self._watch = Watch(job.model.device)
@@ -145,6 +148,7 @@ class Session:
             job.tokenizer,
             job.memories,
             self._dynamics.tensors(),
+            self._frozen,
             job.world,
         )
         self._saved_step, self._kept_then = self.progress.step, self._kept

@@ -1,7 +1,8 @@
 """The training state of a run: everything that its future depends on, in one directory that is replaced as a whole.
 
 ``state/state.safetensors`` holds weights, optimizer memory, torch's generators and the memories of rows that go on;
-several processes write a file each in its place (see `transpect.train.parallel.shards`).
+several processes write a file each in its place (see `transpect.train.parallel.shards`). What is not trained stands in
+``state/frozen.safetensors`` (see `transpect.train.frozen`).
 ``state/state.json`` holds counters, the position in the data, the other generators, the recipe, the versions, and the
 digest of each file; ``state/tokenizer`` the tokenizer. No pickle.
 A writer that is killed between any two operations leaves the old state or the new one, complete (see
@@ -26,8 +27,10 @@ from torch import Tensor, nn
 
 from transpect.base.codec import Data
 from transpect.base.errors import CheckpointError
+from transpect.core.model import Transformer
 from transpect.interop import atomic_directory, settled
 from transpect.text.tokenizer import Tokenizer
+from transpect.train.frozen import FROZEN, Frozen
 from transpect.train.memories import Memories
 from transpect.train.optimizers import optimizer_tensors
 from transpect.train.parallel.state import TENSORS, Pending
@@ -58,7 +61,8 @@ class TrainingState:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, whole."""
         if (self.folder / TENSORS).is_file():
-            return dict(load_file(self.folder / TENSORS))
+            files = [self.folder / name for name in (TENSORS, FROZEN)]
+            return {name: tensor for file in files if file.is_file() for name, tensor in load_file(file).items()}
         from transpect.train.parallel.shards import read_whole
 
         return read_whole(self.folder)
@@ -83,11 +87,12 @@ class TrainingState:
 def write_state(
     run: Path,
     data: Data,
-    model: nn.Module,
+    model: Transformer,
     optimizer: torch.optim.Optimizer,
     tokenizer: Tokenizer,
     memories: Memories,
     average: dict[str, Tensor],
+    frozen: Frozen,
     world: World = ALONE,
 ) -> Pending:
     """Replace the state of a run directory.
@@ -100,6 +105,7 @@ def write_state(
         tokenizer: the run's.
         memories: of rows that go on.
         average: of the weights; may be empty.
+        frozen: the weights that are not trained.
         world: the processes that share it out; each must call this.
 
     Returns:
@@ -110,24 +116,29 @@ def write_state(
     """
     device = next(model.parameters()).device
     generators, others = capture(device)
-    tensors: dict[str, Tensor] = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    weights = model.state_dict().items()
+    tensors: dict[str, Tensor] = {f"model/{name}": tensor for name, tensor in weights if name not in frozen.names}
     memory = optimizer_tensors(optimizer, model.named_parameters())
     tensors |= {f"optimizer/{name}": tensor for name, tensor in memory.items()}
     tensors |= {f"random/{world.rank}/{name}": tensor for name, tensor in generators.items()}
     tensors |= {f"memory/{name}": tensor for name, tensor in memories.tensors().items()}
     tensors |= {f"ema/{name}": tensor for name, tensor in average.items()}
+    frozen.gather(model, world)
 
     def finish(staging: Path) -> None:
+        frozen.write(staging)
         tokenizer.save(staging / TOKENIZER)
         written = sorted(file for file in staging.rglob("*") if file.is_file())
-        files = {file.relative_to(staging).as_posix(): file_digest(file) for file in written}
+        digests = {file.relative_to(staging).as_posix(): file_digest(file) for file in written}
+        frozen.note(files := frozen.linked | digests)
         content = {"format": FORMAT, **data, "layout": world.layout, "random": others, "files": files}
         content["digest"] = digest(content)
         (staging / DATA).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
         for file in written:
             shutil.copymode(staging / DATA, file)  # safetensors makes its files private
 
-    return world.write(tensors, partial(atomic_directory, run / FOLDER, former=run / FORMER), finish)
+    directory = partial(atomic_directory, run / FOLDER, keep=frozen.stays, former=run / FORMER)
+    return world.write(tensors, directory, finish)
 
 
 def digest(data: Data) -> str:
