@@ -14,6 +14,7 @@ from transpect.core.tags import Tags
 from transpect.data.batch import Batch
 from transpect.train import AdamW, Recipe, Sgd, TrainingError, read_metrics, session, train, update, updates
 from transpect.train import loss_scale as module
+from transpect.train.cross_entropy import Readout, label_loss, summed_over_logits
 from transpect.train.loss_scale import LossScale
 from transpect.train.state import read_state
 
@@ -91,6 +92,51 @@ def test_small_gradients_survive_in_float16_by_the_scale_alone() -> None:
     exact = moved["fp32", 1.0]
     assert float((moved["fp16", 2.0**20] - exact).norm()) < 0.02 * float(exact.norm())
     assert float((moved["fp16", 1.0] - exact).norm()) > 0.2 * float(exact.norm())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_small_slopes_of_the_head_survive_by_the_scale(smoothing: float) -> None:
+    """The gradient by logits is p − target. Where a model is sure of itself that is some 10⁻⁹, and float16 has no such
+    number; what the loss is scaled by must enter before it is rounded."""
+    generator = torch.Generator().manual_seed(0)
+    n, width, classes = 24, 8, 40
+    rows = torch.randn(n, width, generator=generator)
+    labels = torch.arange(n) % classes
+    weight = torch.randn(classes, width, generator=generator) * 0.01
+    bias = torch.zeros(classes)
+    count, factor = 24 * 1000, 2.0**30  # labels of the whole update
+    found = {}
+    for dtype, scale in ((torch.float32, 1.0), (torch.float16, 1.0), (torch.float16, LossScale(factor).over(count))):
+        x, w = rows.detach().to(dtype, copy=True).requires_grad_(), weight.clone().requires_grad_()
+        readout = Readout(w, bias, None)
+        slope = Sure(labels, smoothing)
+        with torch.autocast("cpu", torch.float16, enabled=dtype == torch.float16):
+            loss = summed_over_logits(x, readout, slope, at_once=7, scale=scale)
+        (loss * (factor / count)).backward()
+        assert x.grad is not None and w.grad is not None
+        found[dtype, scale] = (x.grad.float(), w.grad / (factor / count))
+    (_, exact), (_, lost), (_, kept) = found.values()
+    assert float((kept - exact).norm()) < 0.01 * float(exact.norm())
+    assert float((lost - exact).norm()) > 0.5 * float(exact.norm())
+
+
+class Sure:
+    """A term whose slope is that of a model which is sure: 10⁻⁸ of the usual one."""
+
+    def __init__(self, labels: Tensor, smoothing: float) -> None:
+        self._labels, self._smoothing = labels, smoothing
+
+    def __call__(self, logits: Tensor, some: slice, *, slope: Tensor) -> Tensor:
+        loss = label_loss(logits, self._labels[some], self._smoothing, slope=slope)
+        slope *= 1e-8
+        return loss * 1e-8
+
+
+@pytest.mark.parametrize("count", [1, 7, 4096])
+def test_the_gradient_of_the_head_is_made_as_large_as_the_backward_pass_begins(count: int) -> None:
+    scale = LossScale(2.0**13)
+    assert 1.0 <= scale.factor / count / scale.over(count) < 2.0
+    assert math.frexp(scale.over(count))[0] == 0.5  # a power of 2 rounds nothing
 
 
 def overflow_at(monkeypatch: pytest.MonkeyPatch, calls: Sequence[int]) -> None:

@@ -61,7 +61,13 @@ def features_of(model: Transformer, hidden: Tensor) -> Tensor:
 
 
 def summed_cross_entropy(
-    features: Tensor, labels: Tensor, readout: Readout, *, smoothing: float = 0.0, at_once: int = 1024
+    features: Tensor,
+    labels: Tensor,
+    readout: Readout,
+    *,
+    smoothing: float = 0.0,
+    at_once: int = 1024,
+    scale: float = 1.0,
 ) -> Tensor:
     """Σ over tokens of (1 − ε) · (−log p(label)) + ε/V · Σ_v (−log p(v)), in nats; it can be differentiated once.
 
@@ -73,8 +79,9 @@ def summed_cross_entropy(
         readout: of the head.
         smoothing: ε (Szegedy et al. 2016, §7).
         at_once: of how many tokens there are logits at a time.
+        scale: see `summed_over_logits`.
     """
-    return summed_over_logits(features, readout, _Labels(labels, smoothing), at_once=at_once)
+    return summed_over_logits(features, readout, _Labels(labels, smoothing), at_once=at_once, scale=scale)
 
 
 class Term(Protocol):
@@ -90,7 +97,9 @@ class Term(Protocol):
         """
 
 
-def summed_over_logits(features: Tensor, readout: Readout, term: Term, *, at_once: int = 1024) -> Tensor:
+def summed_over_logits(
+    features: Tensor, readout: Readout, term: Term, *, at_once: int = 1024, scale: float = 1.0
+) -> Tensor:
     """The sum of a term over all tokens; it can be differentiated once.
 
     Args:
@@ -98,9 +107,11 @@ def summed_over_logits(features: Tensor, readout: Readout, term: Term, *, at_onc
         readout: of the head.
         term: what is summed.
         at_once: of how many tokens there are logits at a time.
+        scale: about what the backward pass will begin with. The gradient is made that large from the start, which
+            changes nothing but what float16 has no numbers for.
     """
     apply: Callable[..., Tensor] = _Summed.apply
-    return apply(features, readout.weight, readout.bias, term, readout.cap, at_once)
+    return apply(features, readout.weight, readout.bias, term, readout.cap, at_once, scale)
 
 
 class _Summed(torch.autograd.Function):
@@ -113,6 +124,7 @@ class _Summed(torch.autograd.Function):
         term: Term,
         cap: float | None,
         at_once: int,
+        scale: float,
     ) -> Tensor:
         grads = [
             torch.zeros_like(given) if given is not None and needed else None
@@ -137,6 +149,8 @@ class _Summed(torch.autograd.Function):
                 total += term(x, some, slope=by)
                 if cap is not None:
                     by *= x.div_(cap).square_().neg_().add_(1.0)
+                if scale != 1.0:
+                    by *= scale
                 if of_bias is not None:
                     of_bias += by.sum(0)
                 low = by.to(rows.dtype)
@@ -145,12 +159,14 @@ class _Summed(torch.autograd.Function):
                 if of_weight is not None:
                     product_onto(of_weight, low.T, rows[some])
         ctx.save_for_backward(*grads)
+        ctx.scale = scale
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(None if grad is None else grad * by for grad in ctx.saved_tensors), None, None, None)
+        rest = by / ctx.scale
+        return (*(None if grad is None else grad * rest for grad in ctx.saved_tensors), None, None, None, None)
 
 
 @dataclass(frozen=True)

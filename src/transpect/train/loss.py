@@ -82,15 +82,19 @@ def accumulate_gradient(
     return loss.detach()
 
 
-def training_loss(model: Transformer, batch: Batch, smoothing: float = 0.0, memory: Memory = NO_MEMORY) -> Tensor:
+def training_loss(
+    model: Transformer, batch: Batch, smoothing: float = 0.0, memory: Memory = NO_MEMORY, scale: float = 1.0
+) -> Tensor:
     """The summed loss of ``batch`` in nats, to be differentiated.
 
-    Only labelled tokens pass through the head, and only as many at a time as `rows_at_once` says have logits.
+    Only labelled tokens pass through the head, and only as many at a time as `rows_at_once` says have logits. For
+    ``scale`` see `summed_over_logits`.
     """
     readout = Readout.of(model)
     hidden, labels = labelled(model, batch, memory)
     at_once = rows_at_once(readout.weight)
-    return summed_cross_entropy(features_of(model, hidden), labels, readout, smoothing=smoothing, at_once=at_once)
+    features = features_of(model, hidden)
+    return summed_cross_entropy(features, labels, readout, smoothing=smoothing, at_once=at_once, scale=scale)
 
 
 def evaluation_loss(model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Tensor:

@@ -38,6 +38,10 @@ class LossScale:
     streak: int = 0
     skipped: int = 0
 
+    def over(self, count: int) -> float:
+        """About what the backward pass of a mean over so many terms begins with, a power of 2."""
+        return 2.0 ** math.floor(math.log2(self.factor / max(count, 1)))
+
     def undo(self, gradients: Sequence[Tensor]) -> None:
         """Divide gradients by the factor."""
         torch._foreach_mul_(list(gradients), 1.0 / self.factor)
@@ -67,6 +71,10 @@ class NoScale:
     """For arithmetic with the range of float32: the loss as it is, and every update is made."""
 
     factor = 1.0
+
+    def over(self, count: int) -> float:
+        """Nothing is scaled."""
+        return 1.0
 
     def undo(self, gradients: Sequence[Tensor]) -> None:
         """Nothing."""

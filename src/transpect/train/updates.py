@@ -100,10 +100,11 @@ def update(
     memories = Memories() if memories is None else memories
     totals, tally = total_counts(criterion.counts(batch) for batch in batches), Tally()
     total = torch.zeros((), dtype=torch.float32, device=device)
+    scaled = criterion.scaled(scale.over(totals[0]))
 
     def mean(batch: Batch) -> Tensor:
         with arithmetic(precision, device):
-            sums = criterion.training(model, batch, memories.of(batch))
+            sums = scaled.training(model, batch, memories.of(batch))
         tally.add(sums)
         return mean_loss(sums.losses, totals)
 

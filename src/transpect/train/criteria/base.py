@@ -29,6 +29,7 @@ from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.data.objectives import Objective
 from transpect.text.tokenizer import Tokenizer
+from transpect.train.parallel.world import ALONE, World
 
 if TYPE_CHECKING:
     from transpect.train.recipe import Recipe
@@ -67,6 +68,11 @@ class Criterion(ABC):
         """How many terms each part sums over ``batch``, read off the batch alone; all 0 is a batch to pass over."""
         return (batch.n_labels,)
 
+    def scaled(self, scale: float) -> Criterion:
+        """The same, for a backward pass that begins with about ``scale``: of use to those who make a gradient before
+        that, in float16."""
+        return self
+
     @abstractmethod
     def training(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
         """The sums to be differentiated.
@@ -100,12 +106,14 @@ class Setting:
         model: with its initial weights, on its device; a run that goes on has not loaded its own yet.
         tokenizer: the run's.
         known_tokens: how many of its tokens the checkpoint knew that the run begins with; None is all.
+        world: the processes that share the run out.
     """
 
     recipe: Recipe
     model: Transformer
     tokenizer: Tokenizer
     known_tokens: int | None = None
+    world: World = ALONE
 
 
 class Loss(Variant):

@@ -119,11 +119,15 @@ class TeacherCriterion(Criterion):
         teacher: with the visibility of the student's rows; it is frozen, and put in evaluation mode.
         temperature: T.
         weight: α.
+        scale: see `Criterion.scaled`.
     """
 
-    def __init__(self, teacher: Transformer, temperature: float, weight: float) -> None:
+    def __init__(self, teacher: Transformer, temperature: float, weight: float, scale: float = 1.0) -> None:
         self._teacher = teacher.requires_grad_(requires_grad=False).eval()
-        self._temperature, self._weight = temperature, weight
+        self._temperature, self._weight, self._scale = temperature, weight, scale
+
+    def scaled(self, scale: float) -> TeacherCriterion:
+        return TeacherCriterion(self._teacher, self._temperature, self._weight, scale)
 
     def training(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
         return self._sums(model, batch, self._weight)
@@ -142,7 +146,7 @@ class TeacherCriterion(Criterion):
         known = replace(known, weight=known.weight[:size], bias=None if known.bias is None else known.bias[:size])
         term = Distilled(labels, theirs, known, self._temperature, weight)
         at_once = max(1, rows_at_once(readout.weight) // 2)  # as many of the teacher's
-        loss = summed_over_logits(features_of(model, hidden), readout, term, at_once=at_once)
+        loss = summed_over_logits(features_of(model, hidden), readout, term, at_once=at_once, scale=self._scale)
         zero = loss.detach().new_zeros(())
         return Sums((loss,), {"kl": sum(term.soft, zero), "hard_loss": sum(term.hard, zero)})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from transpect.core.context import NO_MEMORY, Memory
@@ -29,12 +29,17 @@ class TokenCrossEntropy(Criterion):
 
     Attributes:
         smoothing: ε of `summed_loss`, in training only.
+        scale: see `Criterion.scaled`.
     """
 
     smoothing: float = 0.0
+    scale: float = 1.0
+
+    def scaled(self, scale: float) -> TokenCrossEntropy:
+        return replace(self, scale=scale)
 
     def training(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
-        return Sums((training_loss(model, batch, self.smoothing, memory),))
+        return Sums((training_loss(model, batch, self.smoothing, memory, self.scale),))
 
     def evaluation(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
         return Sums((evaluation_loss(model, batch, memory),))

@@ -9,7 +9,7 @@ not be a multiple of the number of processes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -108,10 +108,15 @@ class SharedCrossEntropy(Criterion):
     Attributes:
         smoothing: ε of `summed_loss`, in training only.
         rows: that are here.
+        scale: see `Criterion.scaled`.
     """
 
     smoothing: float
     rows: Rows
+    scale: float = 1.0
+
+    def scaled(self, scale: float) -> SharedCrossEntropy:
+        return replace(self, scale=scale)
 
     def training(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
         return self._of(model, batch, memory, self.smoothing)
@@ -124,7 +129,7 @@ class SharedCrossEntropy(Criterion):
         features = entering(features_of(model, hidden), self.rows.mesh)
         readout, term = own_readout(model), SharedLabels(labels, smoothing, self.rows)
         at_once = rows_at_once(readout.weight.new_empty(self.rows.most, 0))  # the same in all processes
-        return Sums((summed_over_logits(features, readout, term, at_once=at_once),))
+        return Sums((summed_over_logits(features, readout, term, at_once=at_once, scale=self.scale),))
 
 
 def own_readout(model: Transformer) -> Readout:
