@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ from torch.nn import functional
 
 from transpect.base.codec import from_data, to_data
 from transpect.base.errors import ConfigError, DataError
-from transpect.core import Pooled, Tags, Transformer
+from transpect.core import Pooled, Tags, Transformer, override
 from transpect.data.loader import Batches
 from transpect.data.objectives import Contrastive, Objective
 from transpect.data.sources import Document, Listed, Triples
 from transpect.lm import load
-from transpect.train import Recipe, parse_recipe, train
+from transpect.train import AdamW, Recipe, parse_recipe, train, update
+from transpect.train.criteria import Setting
 from transpect.train.criteria.contrastive import Contrast, ContrastiveLoss
 from transpect.train.job import build
+from transpect.train.parallel import ParallelSpec
+from transpect.train.parallel.joining import joined
 
 PAIRS = ["cat\tmao", "dog\tgou", "big fish\tda yu", "bird\tniao", "rain falls\txia yu", "hill\tshan"]
 
@@ -99,6 +103,43 @@ def test_from_a_recipe_to_use(
     stop_at(recipe, again, 7)
     train(recipe, again, resume="auto")
     assert_same(run, again)
+
+
+def shown(recipe: Recipe, kind: Any) -> list[tuple[float, float]]:
+    """Loss and norm of updates with hard negatives, both ways, of a micro-batch that two processes share out."""
+    rows = [("cat", "mao", ["gou"]), ("dog", "gou", ["shan"]), ("a cat", "mao", ["yu"]), ("hill", "shan", ["xia yu"])]
+    documents = Listed(
+        [Document(a, b, record=json.dumps({"negatives": c})) for a, b, c in [*rows, ("fish", "yu", ["a"])]]
+    )
+    with joined(ParallelSpec(data=kind), torch.device("cpu")) as world:
+        job = build(recipe, world=world)
+        criterion = ContrastiveLoss(0.1, both_ways=True).build(
+            Setting(job.recipe, job.model, job.tokenizer, world=world)
+        )
+        batches = Batches(documents, Contrastive(1), job.tokenizer, batch_size=5, seq_len=24)
+        optimizer = AdamW(1e-3).build(job.model.train())
+        made = [
+            update(job.model, optimizer, [next(batches)], rate=1e-3, clip=1.0, criterion=criterion, world=world)
+            for _ in range(4)
+        ]
+        return [(float(one.loss), float(one.grad_norm)) for one in made]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_processes_that_share_a_batch_out_see_all_its_candidates(
+    kind: str, recipe: Recipe, together: Callable[..., list[Any]]
+) -> None:
+    """Of five pairs, one copy among the positives, one process reads two and the other three."""
+    import_module("transpect.train.parallel.together")
+    still = override(recipe.model.config, {"dropout": 0.0, "attention.dropout": 0.0, "embedding.dropout": 0.0}.items())
+    plain = replace(recipe, model=replace(recipe.model, config=still), train=replace(recipe.train, accumulate=1))
+    (alone,) = together(1, shown, plain, kind)
+    one, other = together(2, shown, plain, kind)
+    assert one == other
+    for (loss, norm), (expected, its_norm) in zip(one, alone, strict=True):
+        assert loss == pytest.approx(expected, rel=1e-5)
+        assert norm == pytest.approx(its_norm, rel=1e-5)
 
 
 def test_sources_of_triples(tmp_path: Path) -> None:

@@ -117,6 +117,19 @@ def test_every_row_of_an_update_is_read_once_whatever_the_number_of_processes(co
     )
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_of_an_example_of_several_texts_all_go_to_one_process(size: int) -> None:
+    pairs, texts = 5, 3
+    ids = torch.arange(texts * pairs)[:, None] * 10 + torch.arange(2)
+    batch = Batch(ids, Tags.dense(*ids.shape), torch.arange(pairs))
+    parts = [share([batch], rank, size) for rank in range(size)]
+    assert torch.cat([own.labels for (own,) in parts]).tolist() == list(range(pairs))
+    for (own,) in parts:
+        examples = own.ids.view(texts, len(own.labels), 2)
+        assert torch.equal(examples, ids.view(texts, pairs, 2)[:, own.labels])
+        assert own.tags.position.shape == own.ids.shape
+
+
 def test_what_can_not_be_shared_out_is_refused(recipe_of: Make) -> None:
     check_shares(accumulate=8, batch_size=1, size=8)
     with pytest.raises(ConfigError, match=r"at least a row each.*train.accumulate a multiple of 8"):

@@ -101,7 +101,7 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     prepare = compile_layers if spec.compile else spec.activations.apply
     model = prepare(begun.model.to(device))
     assert full.train.loss is not None
-    criterion = full.train.loss.build(Setting(full, model, tokenizer, known))
+    criterion = full.train.loss.build(Setting(full, model, tokenizer, known, world))
     world.check(full)
     criterion = world.spread(model, criterion)
     assert spec.eval_batch_size is not None

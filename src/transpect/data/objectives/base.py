@@ -57,7 +57,6 @@ class Needs:
         heads: kinds of heads, of which the model must have one.
         spells: what is predicted spells each document once, so that it can be counted in bits a character.
         one_process: what is trained can't be spread over processes.
-        whole_batches: rows of a batch belong to each other, so that it can't be shared out.
         reads_target: the target of a pair is a text, for a tokenizer to learn from; otherwise it is a name.
     """
 
@@ -68,7 +67,6 @@ class Needs:
     heads: tuple[type[Head], ...] = (CausalLM, MaskedLM)
     spells: bool = True
     one_process: bool = False
-    whole_batches: bool = False
     reads_target: bool = True
 
 

@@ -45,9 +45,7 @@ class Contrastive(Objective, kind="contrastive"):
     negatives: int = 0
     too_long: TooLong = "error"
 
-    needs: ClassVar[Needs] = Needs(
-        ("encoder", "decoder"), (), looks_back=False, heads=(Pooled,), spells=False, whole_batches=True
-    )
+    needs: ClassVar[Needs] = Needs(("encoder", "decoder"), (), looks_back=False, heads=(Pooled,), spells=False)
     loss: ClassVar[str] = "contrastive"
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """InfoNCE: which of the texts of a batch belongs to this one (van den Oord et al. 2018, §2.3; Gao et al. 2021, §2).
 
-Axes: B pairs, M candidates, D model.
+Axes: B pairs of a micro-batch, b pairs of this process, M candidates, D model.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from transpect.core.heads import Pooled
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.train.criteria.base import Criterion, Loss, Setting, Sums, check_loss_head
+from transpect.train.parallel.world import ALONE, World
 
 
 @final
@@ -28,7 +29,7 @@ class ContrastiveLoss(Loss, kind="contrastive"):
 
     Candidates are the positives of all pairs of the micro-batch and then their hard negatives. One whose tokens are
     those of the anchor's own positive is no negative to it, and is left out. A larger ``batch_size`` is a harder task;
-    ``accumulate`` changes nothing of it.
+    ``accumulate`` changes nothing of it. Processes that share out a micro-batch show each other their candidates.
 
     Attributes:
         temperature: τ.
@@ -50,7 +51,7 @@ class ContrastiveLoss(Loss, kind="contrastive"):
                 value="train.batch_size: 1",
                 remedy="Raise train.batch_size, or read hard negatives: data.objective.negatives.",
             )
-        return Contrast(self.temperature, self.both_ways)
+        return Contrast(self.temperature, self.both_ways, setting.world)
 
 
 @final
@@ -61,37 +62,40 @@ class Contrast(Criterion):
     Attributes:
         temperature: τ.
         both_ways: see `ContrastiveLoss`.
+        world: the processes that share out micro-batches, in training.
     """
 
     temperature: float = 0.05
     both_ways: bool = False
+    world: World = ALONE
 
     unit: ClassVar[str] = "pairs"
 
     def training(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
-        anchors, candidates, same = self._embedded(model, batch)
-        scores = self._scores(anchors, candidates, same)  # [B, M]
-        loss = functional.cross_entropy(scores, batch.labels, reduction="sum")
-        if self.both_ways:
-            back = self._scores(candidates[: len(anchors)], anchors, _same(batch.ids[: len(anchors)]))
-            loss = (loss + functional.cross_entropy(back, batch.labels, reduction="sum")) / 2
-        return Sums((loss,), {"accuracy": (scores.detach().argmax(-1) == batch.labels).sum()})
+        return self._sums(model, batch, self.world)
 
-    def _embedded(self, model: Transformer, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Anchors [B, D], candidates [M, D], and which candidates are equal texts [M, M].
+    def evaluation(self, model: Transformer, batch: Batch, memory: Memory = NO_MEMORY) -> Sums:
+        return self._sums(model, batch, ALONE)  # whole batches are dealt out
 
-        This is the place for candidates of other processes: gathered behind those of this one, they change no label.
-        """
+    def _sums(self, model: Transformer, batch: Batch, world: World) -> Sums:
+        own = batch.labels  # [b], which of the B pairs of the micro-batch are read here
         vectors: Tensor = model(batch.ids, tags=batch.tags, token_types=batch.token_types)
         vectors = functional.normalize(vectors.float(), dim=-1)
-        n = batch.n_labels
-        return vectors[:n], vectors[n:], _same(batch.ids[n:])
+        anchors, *others = torch.split(vectors, len(own))
+        texts, *other_texts = torch.split(batch.ids, len(own))
+        candidates = torch.cat([world.side_by_side(some) for some in others])  # [M, D]
+        same = _same(torch.cat([world.side_by_side(some) for some in other_texts]))  # [M, M]
+        scores = self._scores(anchors, candidates, own, same)  # [b, M]
+        loss = functional.cross_entropy(scores, own, reduction="sum")
+        if self.both_ways:
+            back = self._scores(others[0], world.side_by_side(anchors), own, _same(world.side_by_side(texts)))
+            loss = (loss + functional.cross_entropy(back, own, reduction="sum")) / 2
+        return Sums((loss,), {"accuracy": (scores.detach().argmax(-1) == own).sum()})
 
-    def _scores(self, anchors: Tensor, candidates: Tensor, same: Tensor) -> Tensor:
-        """[B, M]: cos / τ; −∞ at a candidate that is another copy of the anchor's own."""
-        n = len(anchors)
-        copies = same[:n] & ~torch.eye(n, len(candidates), dtype=torch.bool, device=same.device)
-        scores: Tensor = anchors @ candidates.T / self.temperature
+    def _scores(self, vectors: Tensor, candidates: Tensor, own: Tensor, same: Tensor) -> Tensor:
+        """[b, M]: cos / τ; −∞ at a candidate that is another copy of a vector's own, which is candidate ``own``."""
+        copies = same[own] & (torch.arange(len(candidates), device=own.device) != own[:, None])
+        scores: Tensor = vectors @ candidates.T / self.temperature
         return scores.masked_fill(copies, -torch.inf)
 
 

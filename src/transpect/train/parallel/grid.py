@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from transpect.base.codec import Data
@@ -35,6 +36,12 @@ class Grid:
     def tensor(self) -> DeviceMesh:
         """Those that read the same rows with the same layers, where ``parallel.tensor`` is above 1."""
         return self.mesh["tensor"]
+
+    @property
+    def readers(self) -> Tensor:
+        """[n, W]: of each part of the model, the processes that have it and read different rows."""
+        ranks = self.mesh.mesh.movedim(list(self._sizes).index("data"), -1)
+        return ranks.reshape(-1, self._sizes["data"])
 
     @property
     def layout(self) -> Data:

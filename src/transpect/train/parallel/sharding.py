@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from transpect.core.blocks import Layer
 
@@ -22,6 +24,12 @@ def shard(around: nn.Module, mesh: DeviceMesh) -> nn.Module:
         if isinstance(layer, Layer):
             _shard(layer, mesh)
     return _shard(around, mesh)
+
+
+def whole_to_parts(shared: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """Compute something of a whole tensor in each process, and keep of it the part that each has of that tensor."""
+    assert isinstance(shared, DTensor)
+    return distribute_tensor(compute(shared.full_tensor()), shared.device_mesh, shared.placements, src_data_rank=None)
 
 
 def _shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:

@@ -4,18 +4,19 @@ Axes: B batch.
 
 An update has A micro-batches of B rows. Of W processes, g = gcd(A, W) groups take whole micro-batches in turn, and the
 W/g processes of a group share out the rows of each. So 8 micro-batches are one for each of 8 processes, and 1
-micro-batch of 32 rows is 4 rows for each.
+micro-batch of 32 rows is 4 rows for each. Of examples of several texts, each of which is a row, all go to one process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import zip_longest
 from math import gcd
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from transpect.base.errors import ConfigError
 from transpect.core.tags import Tags
@@ -54,19 +55,24 @@ def deal(batches: Iterable[Batch], rank: int, size: int) -> Iterator[tuple[Batch
 def _part(batch: Batch, place: int, count: int) -> Batch:
     if count == 1:
         return batch
-    cuts = [len(batch.ids) * i // count for i in range(count + 1)]
-    rows = slice(cuts[place], cuts[place + 1])
-    return rows_of(batch, rows)
+    examples = len(batch.labels)
+    cuts = [examples * i // count for i in range(count + 1)]
+    own = slice(cuts[place], cuts[place + 1])
+    if examples == len(batch.ids):
+        return rows_of(batch, own)
+    texts = torch.arange(len(batch.ids)).view(-1, examples)[:, own]  # [K, B] -> [K, b]
+    labelled = replace(batch, labels=batch.labels.repeat(len(texts)))
+    return replace(rows_of(labelled, texts.flatten()), labels=batch.labels[own])
 
 
-def rows_of(batch: Batch, rows: slice) -> Batch:
+def rows_of(batch: Batch, rows: slice | Tensor) -> Batch:
     """Some rows of a batch, in all that it holds."""
     parts: dict[str, Any] = {field.name: _rows(getattr(batch, field.name), rows) for field in fields(batch)}
     return Batch(**parts)
 
 
-def _rows(value: object, rows: slice) -> object:
-    if isinstance(value, torch.Tensor):
+def _rows(value: object, rows: slice | Tensor) -> object:
+    if isinstance(value, Tensor):
         return value[rows]
     if isinstance(value, Tags):
         parts: dict[str, Any] = {field.name: _rows(getattr(value, field.name), rows) for field in fields(value)}

@@ -15,6 +15,7 @@ from transpect.base.errors import ConfigError, TranspectError
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.train.criteria import Criterion
+from transpect.train.parallel.gathering import sharers, side_by_side
 from transpect.train.parallel.gradients import AddedUp, Gradients, Replicated, Sharded, gathered, global_norm
 from transpect.train.parallel.grid import Grid
 from transpect.train.parallel.matrices import check_matrices, share_matrices, share_vocabulary
@@ -42,6 +43,7 @@ class Together(World):
         self.spec, self.grid = spec, Grid(spec, device)
         self._writers = dist.new_group(backend="gloo")  # for what is written while training goes on
         self._gradients: Gradients
+        self._sharers: dist.ProcessGroup | None = None
 
     def check(self, recipe: Recipe) -> None:
         if recipe.objective.remembers is not None:
@@ -57,13 +59,6 @@ class Together(World):
                 remedy="Train it without torchrun.",
             )
         readers = self.grid.data.size()
-        if recipe.objective.needs.whole_batches and recipe.train.accumulate % readers:
-            raise ConfigError(
-                f"rows of a batch of the objective {recipe.objective.kind} belong to each other, so each process reads "
-                "micro-batches of its own",
-                value=f"train.accumulate {recipe.train.accumulate}, {readers} processes by rows",
-                remedy=f"Set train.accumulate to {readers} or a multiple of it.",
-            )
         shares_weights = self.spec.data == "fsdp" or self.spec.tensor > 1
         whole = {
             "logging.samples": recipe.logging.samples,
@@ -80,6 +75,7 @@ class Together(World):
         if self.spec.tensor > 1:
             check_matrices(recipe, self.spec.tensor)
         check_shares(recipe.train.accumulate, recipe.train.batch_size, readers)
+        self._sharers = sharers(recipe.train.accumulate, self.grid.readers)
 
     def spread(self, model: Transformer, criterion: Criterion) -> Criterion:
         if self.spec.tensor > 1:
@@ -111,6 +107,9 @@ class Together(World):
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         return global_norm(gradients, self.size // self.spec.pipeline)
+
+    def side_by_side(self, rows: Tensor) -> Tensor:
+        return rows if self._sharers is None else side_by_side(rows, self._sharers)
 
     def any(self, flag: bool) -> bool:
         flags = torch.tensor(int(flag))

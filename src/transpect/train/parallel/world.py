@@ -100,6 +100,11 @@ class World(ABC):
         """‖g‖₂ of all gradients, of which each process may hold a part."""
 
     @abstractmethod
+    def side_by_side(self, rows: Tensor) -> Tensor:
+        """The rows [b, …] of each process that shares out the same micro-batch, one after the other, [B, …]. Their
+        gradients come back to those whose they are; every process must call it."""
+
+    @abstractmethod
     def any(self, flag: bool) -> bool:
         """Whether it is so in any process."""
 
@@ -167,6 +172,9 @@ class Alone(World):
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         return get_total_norm(gradients)
+
+    def side_by_side(self, rows: Tensor) -> Tensor:
+        return rows
 
     def any(self, flag: bool) -> bool:
         return flag
