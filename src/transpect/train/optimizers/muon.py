@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transpect.base.checks import above, at_most, share
 from transpect.train.optimizers.adamw import fused_adamw
 from transpect.train.optimizers.base import Optimizer, check_betas, check_rates
-from transpect.train.optimizers.groups import NO_RULES, Grouping, decay_groups, decaying
+from transpect.train.optimizers.groups import NO_RULES, Grouping, Groups, decay_groups, decaying
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,60 @@ class Muon(Optimizer, kind="muon"):
         others = decay_groups(model, self.weight_decay, grouping, rest)
         parts: list[torch.optim.Optimizer] = []
         if matrices:
-            parts.append(
-                torch.optim.Muon(
-                    matrices,
-                    lr=0.0,
-                    momentum=self.momentum,
-                    nesterov=self.nesterov,
-                    ns_steps=self.steps,
-                    adjust_lr_fn="match_rms_adamw",
-                )
-            )
+            parts.append(_Muon(matrices, self))
         if others:
             parts.append(fused_adamw(others, self.betas, self.eps))
         return Together(parts)
+
+
+class _Muon(torch.optim.Optimizer):
+    """`torch.optim.Muon`, with whole matrices also where processes share them out."""
+
+    def __init__(self, groups: Groups, options: Muon) -> None:
+        super().__init__(groups, {"lr": 0.0})
+        self.options = options
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        assert closure is None
+        for group in self.param_groups:
+            for weight in (weight for weight in group["params"] if weight.grad is not None):
+                self._move(weight, weight.grad, group["lr"], group["weight_decay"])
+
+    def _move(self, weight: Tensor, gradient: Tensor, rate: float, weight_decay: float) -> None:
+        options, state = self.options, self.state[weight]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        momentum = state["momentum_buffer"].lerp_(gradient, 1.0 - options.momentum)
+        direction = gradient.lerp(momentum, options.momentum) if options.nesterov else momentum
+        weight.mul_(1.0 - rate * weight_decay)
+        weight.add_(_nearest(direction, options.steps), alpha=-rate * 0.2 * math.sqrt(max(weight.shape)))
+
+
+def _nearest(matrix: Tensor, steps: int) -> Tensor:
+    """`nearest_orthogonal`; of a matrix that processes share out each computes the whole, since products of its parts
+    would be rounded to bfloat16 in other places."""
+    if not hasattr(matrix, "full_tensor"):
+        return nearest_orthogonal(matrix, steps)
+    from transpect.train.parallel.sharding import whole_to_parts
+
+    return whole_to_parts(matrix, lambda whole: nearest_orthogonal(whole, steps))
+
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of X, XXᵀX and (XXᵀ)²X in a step: they bring small singular values near 1 soonest (Jordan et al. 2024)."""
+
+
+def nearest_orthogonal(matrix: Tensor, steps: int) -> Tensor:
+    """About UVᵀ of a matrix UΣVᵀ, in bfloat16: X ← aX + bXXᵀX + c(XXᵀ)²X, so many times, from X = matrix / ‖matrix‖."""
+    a, b, c = COEFFICIENTS
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.bfloat16().T if tall else matrix.bfloat16()
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
 
 
 def hidden_matrices(model: nn.Module) -> set[str]:
