@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from transpect.base.errors import CheckpointError
 
 __all__ = ["atomic_directory", "atomic_file", "check_replaceable", "settled"]
@@ -52,7 +54,9 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
             file.replace(target.parent / file.name)
         _sync(target.parent)
     except OSError as error:
-        raise CheckpointError(f"can't write the checkpoint: {error}", value=target) from error
+        raise CheckpointError(
+            f"can't write the checkpoint: {error}", value=target, remedy="Make room there."
+        ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -92,14 +96,14 @@ def atomic_directory(
         _sync_tree(staging)
         staging.rename(fresh)
         _give_name(fresh, target, old)
-    except OSError as error:
+        _retire(old, former)
+    except (OSError, SafetensorError) as error:  # which says of a full disk so too
         shutil.rmtree(fresh, ignore_errors=True)
         raise CheckpointError(
             f"can't write the checkpoint: {error}", value=target, remedy="Make room there, or choose another directory."
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)  # after the rename there is none
-    _retire(old, former)
 
 
 def check_replaceable(path: str | Path) -> Path:
@@ -161,7 +165,7 @@ def _retire(old: Path, former: Path | None) -> None:
         shutil.rmtree(old, ignore_errors=True)
         return
     if former.is_dir():
-        aside = Path(tempfile.mkdtemp(prefix=f".{former.name}.tmp-", dir=former.parent))
+        aside = former.with_name(f".{former.name}.tmp-old")  # for which a full disk has room
         former.rename(aside)
         old.rename(former)
         shutil.rmtree(aside, ignore_errors=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from transpect.base.errors import DataError
+from transpect.train.errors import TrainingError
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -127,21 +128,44 @@ class LinesFile(Quiet):
 
     def start(self, run: Run) -> None:
         """Drop the lines after the step that the run goes on from, and a line that was cut off."""
-        kept = kept_bytes(self._path, run.first)
-        self._file = self._path.open("ab")
-        self._file.truncate(kept)
+        with self._changing():
+            kept = kept_bytes(self._path, run.first)
+            self._file = self._path.open("ab")
+            self._file.truncate(kept)
 
     def write(self, line: Mapping[str, object]) -> None:
-        """Add a line."""
-        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
+        """Add a line.
+
+        Raises:
+            TrainingError: it can't be written.
+        """
+        with self._changing():
+            self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            self._file.flush()
 
     def sync(self) -> None:
-        """Have on the disk what was recorded; called before a state is saved, so that no resume lacks a line."""
-        os.fsync(self._file.fileno())
+        """Have on the disk what was recorded; called before a state is saved, so that no resume lacks a line.
+
+        Raises:
+            TrainingError: it can't be written.
+        """
+        with self._changing():
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a line that could not be written, which was said then
+            self._file.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TrainingError(
+                f"a run must be able to write its lines: {error.strerror}",
+                file=self._path,
+                remedy="Make room there, and go on from the last saved state with --resume auto.",
+            ) from error
 
 
 class MetricsFile(LinesFile):
