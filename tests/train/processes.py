@@ -31,7 +31,7 @@ def started(size: int, work: Callable[[], int | None]) -> list[int]:
     return children
 
 
-def ended(children: Sequence[int], seconds: float = 100.0) -> list[int]:
+def ended(children: Sequence[int], seconds: float = 600.0) -> list[int]:
     """The exit statuses of processes, none of which may hang; −9 is SIGKILL."""
     until, found = time.monotonic() + seconds, dict[int, int]()
     while len(found) < len(children):
