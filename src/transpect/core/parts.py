@@ -8,7 +8,8 @@ head) each has whole, and computes alike. A layer asks for one sum a branch, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +18,56 @@ from transpect.base.errors import ConfigError
 from transpect.core.attention import Attention, NormOfEachHead
 from transpect.core.blocks import Step
 from transpect.core.config import ModelConfig
-from transpect.core.feedforward import GluModule, MlpModule
-from transpect.core.kernels import Exact
+from transpect.core.kernels.linformer import LinformerWay
 from transpect.core.model import Transformer
 from transpect.core.moe import MoeModule
-from transpect.core.positions.t5 import BucketRelation, SharedTable
+from transpect.core.positions.alibi import AlibiModule
+from transpect.core.positions.kerple import KerpleModule
+from transpect.core.positions.t5 import BucketRelation, SharedTable, TwoTables
+from transpect.core.positions.transformer_xl import TransformerXLRelation
 
-__all__ = ["check_parts", "keep_part"]
+__all__ = ["Cut", "bodies", "check_parts", "cuts_of", "fewer_heads", "keep_part"]
+
+Cut = Literal["outputs", "inputs", "term"]
+"""A process has some rows of a weight [outputs, inputs], or some columns; of a bias that is added to a sum a share."""
 
 _BY_HEADS = ("query", "key", "value", "query_global", "key_global", "value_global")
-_WITHOUT_HEADS = ("learned", "none", "repeated_block", "rope", "sinusoidal", "t5")
-"""Positions that all heads have alike; and those of a table by heads, which is cut."""
+_AXES = {"outputs": 0, "inputs": 1}
+
+
+def cuts_of(model: nn.Module) -> dict[nn.Module, dict[str, Cut]]:
+    """Of each module the weights that fall into parts, by name. All others each process has whole.
+
+    Raises:
+        ConfigError: a branch that does not fall into parts.
+    """
+    cuts: dict[nn.Module, dict[str, Cut]] = {}
+    for module in model.modules():
+        if isinstance(module, SharedTable):
+            cuts[module.table] = {"weight": "inputs"}  # [buckets, H]
+            if isinstance(module, TwoTables):
+                cuts[module.block_table] = {"weight": "inputs"}
+        elif isinstance(module, KerpleModule):
+            cuts[module] = {"log_r1": "outputs", "log_r2": "outputs"}
+    for body in bodies(model):
+        cuts |= _of_body(body)
+    return cuts
+
+
+def bodies(model: nn.Module) -> list[nn.Module]:
+    """What is computed in parts: the branches of all layers, without their norms and their dropout."""
+    steps = (module for module in model.modules() if isinstance(module, Step))
+    return [branch.get_submodule("body") for step in steps for branch in step.branches.values()]
+
+
+def fewer_heads(module: nn.Module, rank: int, size: int) -> None:
+    """Let a module that counts heads count those of one part."""
+    if isinstance(module, Attention):
+        module.heads, module.kv_heads = module.heads // size, module.kv_heads // size
+    elif isinstance(module, TransformerXLRelation):
+        module.heads //= size
+    elif isinstance(module, AlibiModule):
+        module.slopes = module.slopes.chunk(size)[rank]
 
 
 def check_parts(config: ModelConfig, size: int) -> None:
@@ -38,16 +78,11 @@ def check_parts(config: ModelConfig, size: int) -> None:
     """
     for tower, stack in config.towers.items():
         for kind in stack.kinds:
-            attentions = [kind.attention, *([kind.cross or kind.attention] if kind.crosses else [])]
-            for attention in attentions:
+            for attention in (kind.attention, *([kind.cross or kind.attention] if kind.crosses else [])):
                 _divides(size, attention.kv_heads, f"key-value heads of the {tower}")
-                if not isinstance(attention.kernel, Exact):
-                    raise _refused("attention that has weights of its own", attention.kernel.kind)
                 if attention.qk_norm is not None and attention.qk_norm.over == "all_heads":
                     raise _refused("a norm over all heads at once", "qk_norm over all_heads")
             _divides(size, kind.ffn.width(config.d_model), f"inner features of the {tower}'s feed-forward")
-            if kind.positions.kind not in _WITHOUT_HEADS:
-                raise _refused("positions that differ by head", kind.positions.kind)
 
 
 def keep_part(model: Transformer, rank: int, size: int, total: Callable[[Tensor], Tensor]) -> None:
@@ -63,81 +98,61 @@ def keep_part(model: Transformer, rank: int, size: int, total: Callable[[Tensor]
         ConfigError: as `check_parts`; weights that are in a format, which can't be cut.
     """
     check_parts(model.config, size)
-    cut = _Cut(rank, size)
-    for module in model.modules():
-        if isinstance(module, SharedTable):
-            cut.columns(module.table)  # [buckets, H]
-    for body in _bodies(model):
-        cut.body(body)
+    for module, cuts in cuts_of(model).items():
+        for name, cut in cuts.items():
+            if cut != "term":
+                part = module.get_parameter(name).detach().chunk(size, _AXES[cut])[rank]
+                copied = part.clone(memory_format=torch.contiguous_format)  # so that the whole one can go
+                module.register_parameter(name, nn.Parameter(copied, requires_grad=False))
+            elif rank:
+                module.register_parameter(name, None)
+    for module in list(model.modules()):
+        fewer_heads(module, rank, size)
+        for name, child in list(module.named_children()):
+            if isinstance(child, NormOfEachHead):
+                count = len(child) // size
+                module.register_module(name, NormOfEachHead(child[rank * count : (rank + 1) * count]))
+    for body in bodies(model):
         body.register_forward_hook(lambda _, __, part: total(part))
 
 
-class _Cut:
-    def __init__(self, rank: int, size: int) -> None:
-        self._rank, self._size = rank, size
-
-    def body(self, body: nn.Module) -> None:
-        """A branch without its norms."""
-        if isinstance(body, Attention):
-            self._attention(body)
-        elif isinstance(body, MlpModule | GluModule):
-            for name, module in body.named_children():
-                if isinstance(module, nn.Linear) and name != "down":
-                    self._rows(module)
-            self._summing(body.down)
-        elif isinstance(body, MoeModule):
-            for expert in body.experts:
-                self.body(expert)
-        else:
-            raise _refused("such a branch", type(body).__name__)
-
-    def columns(self, module: nn.Module) -> None:
-        """Some inputs, or some heads of a table."""
-        self._keep(module, "weight", 1)
-
-    def _attention(self, body: Attention) -> None:
-        for name in _BY_HEADS:
-            if name in body._modules:
-                self._rows(body.get_submodule(name))
-        self._summing(body.out)
-        body.heads, body.kv_heads = body.heads // self._size, body.kv_heads // self._size
-        for name in ("query_norm", "key_norm"):
-            norm = body.get_submodule(name)
-            if isinstance(norm, NormOfEachHead):
-                count = len(norm) // self._size
-                body.register_module(name, NormOfEachHead(norm[self._rank * count : (self._rank + 1) * count]))
-        relation = body._modules.get("relation")
-        if isinstance(relation, BucketRelation):
-            self.columns(relation.table)
-
-    def _rows(self, linear: nn.Module) -> None:
-        for name in ("weight", "bias"):
-            self._keep(linear, name, 0)
-
-    def _summing(self, linear: nn.Module) -> None:
-        self._keep(linear, "weight", 1)
-        if self._rank and linear._parameters.get("bias") is not None:
-            linear.register_parameter("bias", None)
-
-    def _keep(self, module: nn.Module, name: str, axis: int) -> None:
-        weight = module._parameters.get(name)
-        if weight is None and name == "weight":
-            raise ConfigError(
-                "weights in a format can't be shared out",
-                value=type(module).__name__,
-                remedy="Load the model in full, without quant.",
-            )
-        if weight is not None:
-            own = weight.detach().chunk(self._size, axis)[self._rank]
-            copied = own.clone(memory_format=torch.contiguous_format)  # so that the whole one can go
-            module.register_parameter(name, nn.Parameter(copied, requires_grad=False))
+def _of_body(body: nn.Module) -> dict[nn.Module, dict[str, Cut]]:
+    if isinstance(body, Attention):
+        linears = [body.get_submodule(name) for name in _BY_HEADS if name in body._modules]
+        return _branch(linears, body.out) | _relation(body)
+    if isinstance(body, MoeModule):
+        return {module: cuts for expert in body.experts for module, cuts in _of_body(expert).items()}
+    if isinstance(down := body._modules.get("down"), nn.Module):
+        return _branch([own for own in body.children() if isinstance(own, nn.Linear) and own is not down], down)
+    raise _refused("such a branch", type(body).__name__)
 
 
-def _bodies(model: nn.Module) -> Iterator[nn.Module]:
-    """The branches of all layers; layers that share weights are one."""
-    for module in model.modules():
-        if isinstance(module, Step):
-            yield from (branch.get_submodule("body") for branch in module.branches.values())
+def _relation(body: Attention) -> dict[nn.Module, dict[str, Cut]]:
+    cuts: dict[nn.Module, dict[str, Cut]] = {}
+    relation, kernel = body._modules.get("relation"), body._modules.get("kernel")
+    if isinstance(relation, BucketRelation):
+        cuts[relation.table] = {"weight": "inputs"}
+    elif isinstance(relation, TransformerXLRelation):
+        cuts |= {relation: {"u": "outputs", "v": "outputs"}, relation.project: {"weight": "outputs"}}
+    if isinstance(kernel, LinformerWay) and len(kernel.mix_keys) == body.kv_heads:
+        cuts[kernel] = dict.fromkeys((name for name, _ in kernel.named_parameters(recurse=False)), "outputs")
+    return cuts
+
+
+def _branch(linears: Sequence[nn.Module], out: nn.Module) -> dict[nn.Module, dict[str, Cut]]:
+    cuts: dict[nn.Module, dict[str, Cut]] = {linear: dict.fromkeys(_weights(linear), "outputs") for linear in linears}
+    return {**cuts, out: {name: "inputs" if name == "weight" else "term" for name in _weights(out)}}
+
+
+def _weights(linear: nn.Module) -> list[str]:
+    names = [name for name in ("weight", "bias") if linear._parameters.get(name) is not None]
+    if "weight" not in names:
+        raise ConfigError(
+            "weights in a format can't be shared out",
+            value=type(linear).__name__,
+            remedy="Load the model in full, without quant.",
+        )
+    return names
 
 
 def _divides(size: int, count: int, what: str) -> None:
@@ -146,4 +161,4 @@ def _divides(size: int, count: int, what: str) -> None:
 
 
 def _refused(what: str, value: object) -> ConfigError:
-    return ConfigError(f"processes can't share out {what}", value=value, remedy="Serve it by one process.")
+    return ConfigError(f"processes can't share out {what}", value=value, remedy="Leave it to one process.")

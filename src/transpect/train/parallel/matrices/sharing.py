@@ -8,10 +8,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from transpect.core.attention import Attention, NormOfAllHeads, NormOfEachHead
 from transpect.core.model import Transformer
-from transpect.core.positions.alibi import AlibiModule
-from transpect.core.positions.transformer_xl import TransformerXLRelation
+from transpect.core.parts import bodies, fewer_heads
 from transpect.train.parallel.matrices.crossing import entering, joined_heads, leaving, own_heads
-from transpect.train.parallel.matrices.plan import bodies, plan_of
+from transpect.train.parallel.matrices.plan import plan_of
 from transpect.train.parallel.matrices.reading import share_out
 
 SEED = 2**62
@@ -40,14 +39,8 @@ def share_matrices(model: Transformer, mesh: DeviceMesh) -> None:
 
 def _fewer_heads(module: nn.Module, mesh: DeviceMesh) -> None:
     """Let a module that counts heads count those of this process."""
-    size = mesh.size()
-    if isinstance(module, Attention):
-        module.heads, module.kv_heads = module.heads // size, module.kv_heads // size
-    elif isinstance(module, TransformerXLRelation):
-        module.heads //= size
-    elif isinstance(module, AlibiModule):
-        module.slopes = module.slopes.chunk(size)[mesh.get_local_rank()]
-    elif isinstance(module, NormOfAllHeads | NormOfEachHead):
+    fewer_heads(module, mesh.get_local_rank(), mesh.size())
+    if isinstance(module, NormOfAllHeads | NormOfEachHead):
         module.register_forward_pre_hook(lambda _, args: (joined_heads(args[0], mesh),))
         module.register_forward_hook(lambda _, __, normed: own_heads(normed, mesh))
 
