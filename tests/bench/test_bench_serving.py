@@ -83,6 +83,14 @@ def test_waiting_is_that_of_single_pieces(serving: Any) -> None:
     assert sizes["first token p50"] >= 0.05 and sizes["between p50"] >= 0.04
 
 
+def test_a_last_piece_ends_an_answer_as_a_word_for_it_does(serving: Any) -> None:
+    last = {"choices": [{"text": "", "finish_reason": "length"}]}
+    for end in ([json.dumps(last)], [json.dumps(last), "[DONE]"]):
+        server = serving([json.dumps(PIECE)] * 3 + end)
+        answer = clients.load(server.server_port, "own", {"prompts": [["one"]], "new": 3}, {})
+        assert answer["count"] == {"throughput": 3} and answer["pieces"] == 4
+
+
 @pytest.mark.parametrize(
     ("events", "status", "said"),
     [

@@ -143,6 +143,7 @@ def _asked(port: int, fields: Mapping[str, Any]) -> list[float]:
             raise RuntimeError(str(data["error"])[:300])
         if data.get("choices"):
             times.append(time.perf_counter())
+            done = bool(data["choices"][0].get("finish_reason"))  # not all say [DONE] after it
     connection.close()
     if not done or len(times) < 2:
         raise RuntimeError("an answer broke off")
