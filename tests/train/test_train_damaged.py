@@ -48,6 +48,7 @@ def test_every_file_and_every_damage(recipe_of: Make, tmp_path: Path, stop_at: A
     assert tried >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [("state",), ("state.former",), ()])
 def test_directories_that_are_gone(left: tuple[str, ...], recipe_of: Make, tmp_path: Path, stop_at: Any) -> None:
     stop_at(recipe_of("causal"), tmp_path, 3)
@@ -60,6 +61,7 @@ def test_directories_that_are_gone(left: tuple[str, ...], recipe_of: Make, tmp_p
             read_state(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_no_state_may_be_damaged(
     recipe_of: Make, straight: Callable[[str], Path], tmp_path: Path, stop_at: Any
 ) -> None:
@@ -84,7 +86,10 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     ("where", "error", "said"),
     [
         ("transpect.train.parallel.world.save_file", CheckpointError, r"No space left.*Make room"),
-        ("transpect.interop.directory._sync", CheckpointError, r"No space left.*Make room"),
+        pytest.param(
+            *("transpect.interop.directory._sync", CheckpointError, r"No space left.*Make room"),
+            marks=pytest.mark.slow,
+        ),
         (
             "transpect.train.watching.logger.kept_bytes",
             TrainingError,

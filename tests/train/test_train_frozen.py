@@ -57,6 +57,7 @@ def test_where_they_are_damaged_nothing_is_built_on_them(recipe_of: Make, tmp_pa
             read_state(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_state_that_holds_all_weights_in_one_file_is_gone_on_from(
     recipe_of: Make, tmp_path: Path, assert_same: Any, stop_at: Any
 ) -> None:
