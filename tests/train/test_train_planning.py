@@ -285,6 +285,8 @@ def test_what_fits_nowhere_is_refused_with_what_it_takes() -> None:
     with pytest.raises(ConfigError, match="must fit") as caught:
         choose(preset("llama"), Work(1, 2048), 1, 10**11, HARDWARE["T4"])
     assert "GB" in str(caught.value)
+    with pytest.raises(ConfigError, match="the 2 rows of an update must be a multiple"):
+        choose(preset("llama"), Work(2, 64), 2, 0, HARDWARE["A100"], 7)
 
 
 @pytest.mark.parametrize(

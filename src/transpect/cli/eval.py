@@ -71,6 +71,7 @@ def evaluate(
         batch_size=batch_size,
         memory=memory,
         criterion=_criterion(recipe, lm),
+        generation=lm.generation,
     )
     if not math.isfinite(measured.loss):
         raise CheckpointError(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -165,6 +166,7 @@ def evaluate_documents(
     seq_len: int | None = None,
     memory: int | None = None,
     criterion: Criterion = CROSS_ENTROPY,
+    generation: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Measure a finished model on documents.
 
@@ -177,6 +179,7 @@ def evaluate_documents(
         memory: read a text in segments of ``seq_len``, with a memory of so many tokens before each (`Recurrent`); None
             is as the objective says.
         criterion: what is measured.
+        generation: entries of its ``generation_config.json``, which tell what a decoder begins with.
 
     Raises:
         ConfigError: a model that does not fit the objective, the memory or the tokenizer, or documents without end.
@@ -185,7 +188,7 @@ def evaluate_documents(
     if objective is None:
         check_head(model)
     length = model.config.context_length if seq_len is None else seq_len
-    chosen = _usual(model.config) if objective is None else objective
+    chosen = (_usual(model.config) if objective is None else objective).begun(lambda: generation or {})
     chosen = chosen if memory is None else remembering(chosen, memory)
     try:
         chosen.check(model.config, tokenizer, length)

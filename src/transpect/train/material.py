@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from transpect.base.errors import ConfigError
@@ -10,6 +11,7 @@ from transpect.core.config import ModelConfig
 from transpect.core.heads import Head, SequenceClass, TokenClass
 from transpect.data.documents import Documents, TextsAlone
 from transpect.data.split import split
+from transpect.interop import load_generation
 from transpect.interop.heads import head_of_kind
 from transpect.text import Tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
@@ -72,6 +74,8 @@ def settled(recipe: Recipe, train: Documents, valid: Documents | None) -> Recipe
     """
     whole = [train, valid] if valid is not None and isinstance(recipe.data.valid, float) else [train]
     objective, config = recipe.objective.settled(*whole), recipe.model.config
+    if recipe.model.path is not None:
+        objective = objective.begun(partial(load_generation, recipe.model.path))
     model = replace(recipe.model, config=replace(config, head=_of_family(objective.head(config), config)))
     return replace(recipe, model=model, data=replace(recipe.data, objective=objective))
 

@@ -6,9 +6,9 @@ Axes: B batch, T query, S source.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -96,6 +96,14 @@ class Objective(Variant):
 
     def settled(self, *documents: Documents) -> Objective:
         """The same with what it takes from documents before training, such as the names of classes."""
+        return self
+
+    def begun(self, generation: Callable[[], Mapping[str, Any]]) -> Objective:
+        """The same for a model that exists, with what it is written with, so that it is trained as it is used.
+
+        Args:
+            generation: gives the entries of its ``generation_config.json``; not asked where all is said.
+        """
         return self
 
     def head(self, config: ModelConfig) -> Head:

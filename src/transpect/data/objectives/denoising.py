@@ -5,10 +5,10 @@ The encoder reads the spoilt text, the decoder the text itself as in `seq2seq`, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -17,8 +17,16 @@ from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws
 from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task
+from transpect.data.objectives.decoder_start import (
+    Start,
+    check_start,
+    decoder_generation,
+    decoder_start_and_end,
+    teacher_forced,
+    written_after,
+)
 from transpect.data.objectives.noises import Noise, Passage, SentencePermutation, TextInfilling
-from transpect.data.objectives.seq2seq import Seq2Seq, decoder_start_and_end, source_frame
+from transpect.data.objectives.seq2seq import Seq2Seq, source_frame
 from transpect.data.objectives.span import plan_rows
 from transpect.data.packing import Piece, Plan
 from transpect.data.ragged import Ragged
@@ -35,10 +43,12 @@ class Denoising(Objective, kind="denoising"):
         noises: how they are spoilt, one after another; BART's final choice where nothing is said.
         join: documents stand end to end, and that stream is cut into rows of one length; False is rows of one document
             each, where a long one is cut.
+        start: see `decoder_start_and_end`.
     """
 
     noises: tuple[Noise, ...] = (SentencePermutation(), TextInfilling())
     join: bool = False
+    start: Start | None = None
 
     needs: ClassVar[Needs] = Needs(Seq2Seq.needs.model, (*Seq2Seq.needs.roles, ("mask",)), looks_back=True)
 
@@ -48,17 +58,22 @@ class Denoising(Objective, kind="denoising"):
                 "denoising needs at least one noise", remedy=f"Choose from {', '.join(Noise.kinds())}, or leave it out."
             )
 
+        check_start(self.start)
+
     @property
     def separates(self) -> bool:
         return False
 
+    def begun(self, generation: Callable[[], Mapping[str, Any]]) -> Denoising:
+        return self if self.start else replace(self, start=written_after(generation()))
+
     def build(self, tokenizer: Tokenizer, seq_len: int) -> DenoisingTask:
-        least = 1 + (len(source_frame(tokenizer)) if tokenizer.eos_id is not None else 1)
-        self._check_tokenizer(tokenizer, seq_len, least)
+        frame = len(source_frame(tokenizer)) if tokenizer.eos_id is not None else 1
+        self._check_tokenizer(tokenizer, seq_len, least=1 + max(frame, len(self.start or ())))
         return DenoisingTask(self, tokenizer, seq_len)
 
     def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
-        return Seq2Seq().generation(tokenizer)
+        return decoder_generation(tokenizer, self.start)
 
 
 @final
@@ -68,9 +83,9 @@ class DenoisingTask(Task):
     def __init__(self, objective: Denoising, tokenizer: Tokenizer, seq_len: int) -> None:
         super().__init__(tokenizer, None)
         self._objective, self._tokenizer = objective, tokenizer
-        self._start, self._end = decoder_start_and_end(tokenizer)
+        self._start, self._end = decoder_start_and_end(tokenizer, objective.start)
         self._frame: Final = source_frame(tokenizer)
-        self._body = seq_len - len(self._frame)
+        self._body = seq_len - max(len(self._frame), len(self._start))
         assert tokenizer.mask_id is not None
         self._mask_id = tokenizer.mask_id
 
@@ -92,10 +107,11 @@ class DenoisingTask(Task):
         ids, starts = (np.concatenate([stream.part(*piece) for piece in pieces]) for stream in encoded.streams)
         whole = Passage(ids, starts, self._mask_id, self._body)
         spoilt = reduce(lambda passage, noise: noise.spoil(passage, rng), self._objective.noises, whole)
-        places = np.arange(len(ids) + 1)
+        read, labels = teacher_forced(self._start, ids, self._end)
+        places = np.arange(len(read))
         return Example(
-            ids=np.concatenate([[self._start], ids]),
-            labels=np.concatenate([ids, [self._end]]),
+            ids=read,
+            labels=labels,
             position=places,
             segment=np.zeros_like(places),
             source=np.array(self._frame.around(spoilt.ids.tolist()), np.int64),

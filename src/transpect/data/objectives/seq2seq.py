@@ -1,25 +1,32 @@
 """Predict a target from a source (teacher forcing: Vaswani et al. 2017, §3.1).
 
 The encoder reads ``s_1 … s_m eos``, in the tokenizer's own template where that ends with eos (see `Frame.of_source`,
-which writing uses too); the decoder reads ``start t_1 … t_n`` and predicts ``t_1 … t_n eos``. The start token is the
-tokenizer's bos, or its pad where it has no bos (T5's way).
+which writing uses too); the decoder reads ``start t_1 … t_n`` and predicts ``t_1 … t_n eos``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from transpect.base.checks import at_least
 from transpect.base.errors import DataError
+from transpect.data.batch import IGNORE
 from transpect.data.buckets import in_buckets
 from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import shuffled
-from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task, filler
+from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task
+from transpect.data.objectives.decoder_start import (
+    Start,
+    check_start,
+    decoder_generation,
+    decoder_start_and_end,
+    written_after,
+)
 from transpect.data.packing import Piece, Plan, alone
 from transpect.data.ragged import Ints, Ragged
 from transpect.text.framing import Frame
@@ -38,40 +45,38 @@ class Seq2Seq(Objective, kind="seq2seq"):
         too_long: what to do with a pair of which the source in its frame or the target with its eos is longer than
             ``seq_len``: an ``error``, ``drop`` it, or ``crop`` (a cropped source keeps its frame; a cropped target has
             no eos, because it does not end there).
+        start: see `decoder_start_and_end`.
     """
 
     too_long: Literal["error", "drop", "crop"] = "error"
     bucket: int = 1
+    start: Start | None = None
 
     needs: ClassVar[Needs] = Needs(model="encoder-decoder", roles=(("eos",), ("bos", "pad")), looks_back=True)
 
     def __post_init__(self) -> None:
         at_least("bucket", self.bucket, 1)
+        check_start(self.start)
 
     @property
     def separates(self) -> bool:
         return False
 
+    def begun(self, generation: Callable[[], Mapping[str, Any]]) -> Seq2Seq:
+        return self if self.start else replace(self, start=written_after(generation()))
+
     def build(self, tokenizer: Tokenizer, seq_len: int) -> Seq2SeqTask:
-        self._check_tokenizer(tokenizer, seq_len, least=1 + max(1, len(source_frame(tokenizer))))
+        frame = max(len(self.start or (1,)), len(source_frame(tokenizer)))
+        self._check_tokenizer(tokenizer, seq_len, least=1 + frame)
         return Seq2SeqTask(self, tokenizer, seq_len)
 
     def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
-        start, eos = decoder_start_and_end(tokenizer)
-        return {"decoder_start_token_id": start, "eos_token_id": eos, "pad_token_id": filler(tokenizer)}
+        return decoder_generation(tokenizer, self.start)
 
 
 def source_frame(tokenizer: Tokenizer) -> Frame:
     """What stands around a source."""
     return Frame.of_source(tokenizer, tokenizer.eos_id)
-
-
-def decoder_start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
-    """What a target is read after, and what it ends with."""
-    start = tokenizer.pad_id if tokenizer.bos_id is None else tokenizer.bos_id
-    eos = tokenizer.eos_id
-    assert start is not None and eos is not None
-    return start, eos
 
 
 @final
@@ -81,7 +86,7 @@ class Seq2SeqTask(Task):
     def __init__(self, objective: Seq2Seq, tokenizer: Tokenizer, seq_len: int) -> None:
         super().__init__(tokenizer, None)
         self._objective, self._tokenizer, self._seq_len = objective, tokenizer, seq_len
-        self._start, self._end = decoder_start_and_end(tokenizer)
+        self._start, self._end = decoder_start_and_end(tokenizer, objective.start)
         self._frame = source_frame(tokenizer)
 
     def encode_batch(self, documents: Sequence[Document], segmenter: Segmenter | None) -> Encoded:
@@ -91,12 +96,12 @@ class Seq2SeqTask(Task):
         source_rows: list[list[int]] = []
         target_rows: list[list[int]] = []
         for document, source, target in zip(documents, sources, targets, strict=True):
-            fits = max(len(source) + len(self._frame), len(target) + 1) <= self._seq_len
+            fits = max(len(source) + len(self._frame), len(target) + len(self._start)) <= self._seq_len
             if not fits and self._objective.too_long == "error":
                 raise self._error(document, source, target)
             kept = fits or self._objective.too_long == "crop"
             source_row = self._frame.around(source[: self._seq_len - len(self._frame)])
-            target_row = [self._start, *target, self._end][: self._seq_len + 1]
+            target_row = [*self._start, *target, self._end][: self._seq_len + 1]
             source_rows.append(source_row if kept else [])
             target_rows.append(target_row if kept else [])
             characters += len(self._text(document, target)) if kept else 0
@@ -112,9 +117,11 @@ class Seq2SeqTask(Task):
     def example(self, encoded: Encoded, pieces: Sequence[Piece], key: Key) -> Example:
         sources, targets = encoded.streams
         ((pair, start, length),) = pieces
+        labels = targets.part(pair, start + 1, length).copy()
+        labels[: len(self._start) - 1] = IGNORE  # what is forced
         return Example(
             ids=targets.part(pair, start, length),
-            labels=targets.part(pair, start + 1, length),
+            labels=labels,
             position=np.arange(length),
             segment=np.zeros(length, np.int64),
             source=sources.part(pair, 0, int(sources.lengths[pair])),
@@ -126,14 +133,13 @@ class Seq2SeqTask(Task):
 
     def _text(self, document: Document, target: list[int]) -> str:
         """The part of a target that is predicted."""
-        if len(target) <= self._seq_len:
-            return _target(document)
-        return self._tokenizer.decode(target[: self._seq_len])
+        room = self._seq_len + 1 - len(self._start)
+        return _target(document) if len(target) <= room else self._tokenizer.decode(target[:room])
 
     def _error(self, document: Document, source: list[int], target: list[int]) -> DataError:
         return DataError(
             f"source and target, with the tokens around them, must have at most seq_len = {self._seq_len} tokens",
-            value=f"{len(source) + len(self._frame)} and {len(target) + 1} tokens",
+            value=f"{len(source) + len(self._frame)} and {len(target) + len(self._start)} tokens",
             file=document.file,
             line=document.line,
             remedy="Raise data.seq_len, or set data.objective.too_long to drop or crop.",

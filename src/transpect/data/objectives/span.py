@@ -12,9 +12,9 @@ so its source has n − noise + spans + |frame| tokens, and its target noise + s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -24,7 +24,15 @@ from transpect.data.collating import Example
 from transpect.data.documents import Document, Segmenter
 from transpect.data.draws import draws, shuffled
 from transpect.data.objectives.base import Encoded, Key, Needs, Objective, Task
-from transpect.data.objectives.seq2seq import Seq2Seq, decoder_start_and_end, source_frame
+from transpect.data.objectives.decoder_start import (
+    Start,
+    check_start,
+    decoder_generation,
+    decoder_start_and_end,
+    teacher_forced,
+    written_after,
+)
+from transpect.data.objectives.seq2seq import Seq2Seq, source_frame
 from transpect.data.objectives.tokens import TakesTokens
 from transpect.data.packing import Piece, Plan, alone, cut, joined
 from transpect.data.ragged import Ints, Ragged
@@ -49,11 +57,13 @@ class Span(Objective, kind="span"):
         mean: how many tokens a hidden span has on average.
         join: documents stand end to end, and that stream is cut into rows of one length, as T5 was trained; False is
             rows of one document each, where a long one is cut.
+        start: see `decoder_start_and_end`.
     """
 
     rate: float = 0.15
     mean: float = 3.0
     join: bool = True
+    start: Start | None = None
 
     needs: ClassVar[Needs] = Needs(Seq2Seq.needs.model, Seq2Seq.needs.roles, looks_back=True, spells=False)
 
@@ -61,6 +71,7 @@ class Span(Objective, kind="span"):
         if not 0 < self.rate < 1:
             raise ConfigError("rate must be between 0 and 1", value=self.rate, remedy="Take 0.15.")
         at_least("mean", self.mean, 1)
+        check_start(self.start)
 
     @property
     def separates(self) -> bool:
@@ -87,14 +98,18 @@ class Span(Objective, kind="span"):
             n += 1
         return n
 
+    def begun(self, generation: Callable[[], Mapping[str, Any]]) -> Span:
+        return self if self.start else replace(self, start=written_after(generation()))
+
     def build(self, tokenizer: Tokenizer, seq_len: int) -> SpanTask:
         frame = len(source_frame(tokenizer)) if tokenizer.eos_id is not None else 1
         self._check_tokenizer(tokenizer, seq_len, least=2 + frame)
         noise, spans = self.counts(self.body(seq_len, frame))
-        if noise + spans + 1 > seq_len:
+        longest = noise + spans + len(self.start or (1,))
+        if longest > seq_len:
             raise ConfigError(
                 f"hidden spans and their sentinels must fit into seq_len = {seq_len} tokens",
-                value=noise + spans + 1,
+                value=longest,
                 remedy="Lower data.objective.rate, or raise data.objective.mean.",
             )
         found = sentinels(tokenizer)
@@ -107,7 +122,7 @@ class Span(Objective, kind="span"):
         return SpanTask(self, tokenizer, seq_len, found)
 
     def generation(self, tokenizer: Tokenizer) -> dict[str, int]:
-        return Seq2Seq().generation(tokenizer)
+        return decoder_generation(tokenizer, self.start)
 
 
 def sentinel(number: int) -> str:
@@ -130,7 +145,7 @@ class SpanTask(Task, TakesTokens):
     def __init__(self, objective: Span, tokenizer: Tokenizer, seq_len: int, sentinels: Ints) -> None:
         super().__init__(tokenizer, None)
         self._objective, self._tokenizer, self._sentinels = objective, tokenizer, sentinels
-        self._start, self._end = decoder_start_and_end(tokenizer)
+        self._start, self._end = decoder_start_and_end(tokenizer, objective.start)
         self._frame: Final = source_frame(tokenizer)
         self._body = objective.body(seq_len, len(self._frame))
 
@@ -157,11 +172,12 @@ class SpanTask(Task, TakesTokens):
         marks = self._sentinels[:spans, None]
         source = np.concatenate([part for pair in zip(parts[::2], marks, strict=True) for part in pair])
         target = np.concatenate([part for pair in zip(marks, parts[1::2], strict=True) for part in pair])
+        ids, labels = teacher_forced(self._start, target, self._end)
         return Example(
-            ids=np.concatenate([[self._start], target]),
-            labels=np.concatenate([target, [self._end]]),
-            position=np.arange(len(target) + 1),
-            segment=np.zeros(len(target) + 1, np.int64),
+            ids=ids,
+            labels=labels,
+            position=np.arange(len(ids)),
+            segment=np.zeros(len(ids), np.int64),
             source=np.array(self._frame.around(source.tolist()), np.int64),
         )
 

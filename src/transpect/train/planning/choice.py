@@ -75,10 +75,17 @@ def choose(
                 if layout not in found or time.update < found[layout].time.update:
                     sent = talk(parts, tried, layout, accumulate)
                     found[layout] = Chosen(layout, tried, accumulate, memory, time, sent)
+    if least is None:
+        raise ConfigError(
+            f"the {rows} rows of an update must be a multiple of the groups that {devices} devices form, and no way to "
+            "group them is",
+            value=f"{config.kind} of {config.last.n_layers} layers",
+            remedy="Change train.batch_size or train.accumulate, or take another number of devices.",
+        )
     if not found:
         raise ConfigError(
             f"a run must fit into {devices} × {hardware.memory / 1e9:.1f} GB",
-            value="no layout" if least is None else f"{least / 1e9:.1f} GB on a device at least",
+            value=f"{least / 1e9:.1f} GB on a device at least",
             remedy="Take more or larger devices, a smaller model, or shorter rows.",
         )
     return sorted(found.values(), key=lambda one: one.time.update)
