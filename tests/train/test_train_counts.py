@@ -51,6 +51,11 @@ def gradient(job: Job, parts: list[Batch]) -> tuple[dict[str, Tensor], float]:
     return {name: w.grad.clone() for name, w in job.model.named_parameters() if w.grad is not None}, float(loss)
 
 
+def norm_of(gradients: dict[str, Tensor]) -> float:
+    """Of all of them together."""
+    return float(torch.stack([grad.norm() for grad in gradients.values()]).norm())
+
+
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
 def test_parts_have_the_gradient_of_the_whole(name: str, recipes: dict[str, Callable[[], Recipe]]) -> None:
     for counts in COUNTS:
@@ -65,7 +70,7 @@ def test_parts_have_the_gradient_of_the_whole(name: str, recipes: dict[str, Call
             one = job if smoothing is None else replace(job, criterion=TokenCrossEntropy(smoothing))
             (expected, its_loss), (found, loss) = gradient(one, [batch]), gradient(one, parts)
             assert loss == pytest.approx(its_loss, rel=1e-6)
-            norm = float(torch.stack([grad.norm() for grad in expected.values()]).norm())
+            norm = max(norm_of(expected), norm_of(gradient(one, parts[:1])[0]))  # what parts give may nearly cancel
             assert norm > 0 and found.keys() == expected.keys()
             for weight, grad in expected.items():
                 assert float((found[weight] - grad).norm()) <= 2e-6 * norm, weight

@@ -69,7 +69,15 @@ def _objectives(data: "Data") -> dict[str, tuple[str, Plain, Plain]]:
         "causal by best fit": ("decoder", text, {"data.objective": {"kind": "causal", "fit": "best"}}),
         "causal in buckets": ("decoder", text, {"data.objective": {"kind": "causal", "pack": False}, "data.bucket": 6}),
         "recurrent": ("xl", text, {"data.objective": {"kind": "recurrent", "memory": 7}, "data.seq_len": 5}),
-        "prefix": ("decoder", text, {"model.preset": "prefix-lm", "model.d_ff": 32, "data.objective": "prefix"}),
+        "prefix": (
+            *("decoder", text),
+            {
+                "model.preset": "prefix-lm",
+                "model.d_ff": 32,
+                "model.ffn.dropout": data.dropout,
+                "data.objective": "prefix",
+            },
+        ),
         "masked n-grams": ("encoder", text, {"data.objective": {"kind": "masked", "ngrams": [0.6, 0.4], "pack": True}}),
         "spans": ("pairs", text, {"data.objective": "span", "data.seq_len": 24}),
         "denoising": ("pairs", text, {"data.objective": "denoising", "data.seq_len": 24}),
