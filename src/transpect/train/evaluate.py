@@ -27,7 +27,7 @@ from transpect.data.objectives import Causal, Masked, Objective, Recurrent, Seq2
 from transpect.interop.blank import blank
 from transpect.text.tokenizer import Tokenizer
 from transpect.train.criteria import CROSS_ENTROPY, Criterion
-from transpect.train.criteria.base import Tally, mean_loss, total_counts
+from transpect.train.criteria.base import LOSS, Tally, mean_loss, total_counts
 from transpect.train.loss import check_head
 from transpect.train.memories import Memories
 from transpect.train.parallel.world import ALONE, World
@@ -123,19 +123,20 @@ def evaluate(
     def measure(batch: Batch, weight: int) -> Tensor:
         sums = criterion.evaluation(model, batch.to(device), memories.of(batch)).times(weight)
         losses.append(torch.stack(sums.losses))
-        counts.append(tuple(weight * count for count in criterion.counts(batch)))
         tally.add(sums)
         return losses[-1]
 
     with evaluating(model), unchanged_randomness(device), arithmetic(precision, device), world.through() as through:
         for batch, weight in world.deal(batches, lambda batch: any(criterion.counts(batch))):
-            through(partial(measure, batch, weight))
+            through(partial(measure, weight=weight), batch)
+            counts.append(tuple(weight * count for count in criterion.counts(batch)))
     totals = world.total_counts(total_counts(counts))
     if not any(totals[:1]):
         raise DataError("there must be at least one token to predict", remedy="Evaluate on another text.")
-    parts = world.total(torch.stack(losses).cpu().double().sum(0))  # [parts]
-    tally.measures = {name: world.total(value) for name, value in tally.measures.items()}
-    measures = {name: float(value) for name, value in criterion.summary(tally.measures, totals).items()}
+    own = {LOSS: torch.stack(losses).cpu().double().sum(0)} if losses else {}
+    sums = world.totals({**own, **tally.measures})
+    parts = sums.pop(LOSS)  # [parts]
+    measures = {name: float(value) for name, value in criterion.summary(sums, totals).items()}
     total = float(parts[0] if len(parts) == 1 else mean_loss(parts.unbind(), totals) * totals[0])
     return Evaluation(total, totals[0], n_characters, measures, criterion.unit)
 

@@ -45,6 +45,7 @@ class Job:
         skipped: lines of the data that were passed over because they could not be read.
         remarks: what its user should know of how it began.
         world: the processes that share it out.
+        n_parameters: trainable numbers of the whole model.
     """
 
     recipe: Recipe
@@ -59,6 +60,7 @@ class Job:
     skipped: Skipped = NOTHING_SKIPPED
     remarks: tuple[str, ...] = ()
     world: World = ALONE
+    n_parameters: int = 0
 
     @property
     def objective(self) -> Objective:
@@ -103,6 +105,7 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
     assert full.train.loss is not None
     criterion = full.train.loss.build(Setting(full, model, tokenizer, known, world))
     world.check(full)
+    n_parameters = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     criterion = world.spread(model, criterion)
     assert spec.eval_batch_size is not None
 
@@ -133,6 +136,7 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
         skipped=_skipped(train, valid, held_out=isinstance(recipe.data.valid, float)),
         remarks=begun.remarks,
         world=world,
+        n_parameters=n_parameters,
     )
 
 

@@ -145,7 +145,7 @@ def train(
                     recipe=dump_recipe(job.recipe),
                     first=progress.step,
                     last=spec.max_steps,
-                    n_parameters=sum(weight.numel() for weight in job.model.parameters() if weight.requires_grad),
+                    n_parameters=job.n_parameters,
                     device=str(device),
                 )
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from transpect.base.errors import DataError
 from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.train.criteria import CROSS_ENTROPY, Criterion
-from transpect.train.criteria.base import Tally, mean_loss, total_counts
+from transpect.train.criteria.base import LOSS, Tally, mean_loss, total_counts
 from transpect.train.loss_scale import NO_SCALE, LossScale, NoScale
 from transpect.train.memories import Memories
 from transpect.train.optimizers import set_rate
@@ -99,7 +98,6 @@ def update(
     device = model.device
     memories = Memories() if memories is None else memories
     totals, tally = total_counts(criterion.counts(batch) for batch in batches), Tally()
-    total = torch.zeros((), dtype=torch.float32, device=device)
     scaled = criterion.scaled(scale.over(totals[0]))
 
     def mean(batch: Batch) -> Tensor:
@@ -109,12 +107,8 @@ def update(
         return mean_loss(sums.losses, totals)
 
     own = world.share(batches, lambda batch: any(criterion.counts(batch)))
-    for number, batch in enumerate(own, 1):
-        moved = batch if batch.ids.device == device else batch.to(device)
-        with world.through(last=number == len(own)) as through:
-            loss = through(partial(mean, moved))
-            torch.autograd.backward(loss * scale.factor)
-        total += loss.detach()
+    moved = [batch if batch.ids.device == device else batch.to(device) for batch in own]
+    total = world.accumulate(moved, mean, scale.factor, precision)
     scale.undo([weight.grad for weight in model.parameters() if weight.grad is not None])
     norm = clip_gradient(model, clip, world)
     made = scale.allows(norm)
@@ -122,13 +116,14 @@ def update(
         set_rate(optimizer, rate)
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+    sums = world.totals({LOSS: total, **tally.measures})
     return Update(
-        loss=world.total(total),
+        loss=sums.pop(LOSS),
         grad_norm=norm,
         n_labels=sum(batch.n_labels for batch in batches),
         n_tokens=sum(batch.n_tokens for batch in batches),
         made=made,
-        measures=criterion.summary({name: world.total(value) for name, value in tally.measures.items()}, totals),
+        measures=criterion.summary(sums, totals),
     )
 
 
@@ -137,9 +132,9 @@ def clip_gradient(model: nn.Module, limit: float | None, world: World = ALONE) -
 
     Source: Pascanu et al. 2013, algorithm 1.
     """
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    norm = world.norm(gradients)
+    weights = [weight for weight in model.parameters() if weight.grad is not None]
+    norm = world.norm(weights)
     # where the norm can be read without waiting for the device, a factor of 1 costs no pass over the gradients
     if limit is not None and (norm.device.type != "cpu" or not float(norm) <= limit):
-        clip_grads_with_norm_([w for w in model.parameters() if w.grad is not None], limit, norm)
+        clip_grads_with_norm_(weights, limit, norm)
     return norm

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 Counts = tuple[int, ...]
 """How many terms each part of a loss sums."""
 
+LOSS = ""
+"""What a loss is called beside measures, which have names."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:

@@ -17,8 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 
 from transpect.core.moe import MoeModule
+from transpect.data.batch import Batch
 from transpect.train.parallel.sharding import shard
-from transpect.train.parallel.world import Compute, Through, directly
+from transpect.train.parallel.world import Compute, Through, directly, one_by_one
+from transpect.train.precision import Precision
 
 BUCKET = 2**24
 """Numbers that are sent at a time."""
@@ -31,16 +33,20 @@ class Around(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, compute: Compute) -> Tensor:
-        return compute()
+    def forward(self, compute: Compute, batch: Batch) -> Tensor:
+        return compute(batch)
 
 
 class Gradients(ABC):
     """A model whose gradients are sums over processes, not means."""
 
     @abstractmethod
+    def accumulate(self, batches: Sequence[Batch], compute: Compute, factor: float, precision: Precision) -> Tensor:
+        """As `World.accumulate`."""
+
+    @abstractmethod
     def through(self, last: bool) -> AbstractContextManager[Through]:
-        """For a forward and backward pass; gradients are added up in the ``last`` one of an update."""
+        """For a pass; gradients are added up in the ``last`` one of an update."""
 
 
 @final
@@ -58,6 +64,9 @@ class Replicated(Gradients):
         )
         self._ddp.register_comm_hook(mesh.get_group(), lambda group, bucket: _summed(group, bucket.buffer()))
 
+    def accumulate(self, batches: Sequence[Batch], compute: Compute, factor: float, precision: Precision) -> Tensor:
+        return one_by_one(self.through, batches, compute, factor)
+
     @contextmanager
     def through(self, last: bool) -> Iterator[Through]:
         with nullcontext() if last else self._ddp.no_sync():
@@ -70,6 +79,9 @@ class Sharded(Gradients):
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
         self._around: Any = shard(Around(model), mesh)
+
+    def accumulate(self, batches: Sequence[Batch], compute: Compute, factor: float, precision: Precision) -> Tensor:
+        return one_by_one(self.through, batches, compute, factor)
 
     @contextmanager
     def through(self, last: bool) -> Iterator[Through]:
@@ -85,6 +97,9 @@ class AddedUp(Gradients):
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         self._group = mesh.get_group()
+
+    def accumulate(self, batches: Sequence[Batch], compute: Compute, factor: float, precision: Precision) -> Tensor:
+        return one_by_one(self.through, batches, compute, factor)
 
     @contextmanager
     def through(self, last: bool) -> Iterator[Through]:
@@ -148,8 +163,8 @@ def global_norm(gradients: Sequence[Tensor], sharers: int) -> Tensor:
         by_copies.setdefault(sharers // _parts(gradient), []).append(
             gradient.to_local() if isinstance(gradient, DTensor) else gradient
         )
-    square = sum(get_total_norm(some).double().square() / copies for copies, some in by_copies.items())
-    assert isinstance(square, Tensor)
+    squares = [get_total_norm(some).double().square() / copies for copies, some in by_copies.items()]
+    square = torch.stack(squares).sum()
     dist.all_reduce(square)
     return square.sqrt().float()
 

@@ -44,6 +44,11 @@ class Grid:
         return ranks.reshape(-1, self._sizes["data"])
 
     @property
+    def pipeline(self) -> DeviceMesh:
+        """Those that have the stages of one pipeline, where ``parallel.pipeline`` is above 1."""
+        return self.mesh["pipeline"]
+
+    @property
     def layout(self) -> Data:
         """What is shared out besides rows, as JSON data."""
         return {name: count for name, count in self._sizes.items() if name != "data"}

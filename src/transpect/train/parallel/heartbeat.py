@@ -32,6 +32,8 @@ def is_loss(error: BaseException) -> bool:
     """Whether an error is what communication with a process that is gone ends with."""
     if isinstance(error, dist.DistBackendError | dist.DistNetworkError | dist.DistStoreError):
         return True
+    if error.__cause__ is not None and is_loss(error.__cause__):
+        return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 

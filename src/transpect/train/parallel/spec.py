@@ -16,7 +16,7 @@ class ParallelSpec:
         data: ``ddp``, each holds all weights and adds up gradients (Li et al. 2020, "PyTorch Distributed"); ``fsdp``,
             each keeps a part of weights, gradients and optimizer memory (Rajbhandari et al. 2020, "ZeRO", stage 3).
         tensor: processes that share out each matrix product (Shoeybi et al. 2019, "Megatron-LM").
-        pipeline: processes that share out the layers; 1, more are refused.
+        pipeline: processes that share out the layers (Huang et al. 2019, "GPipe"; Narayanan et al. 2021, §2.2).
         context: processes that share out the tokens of a row; 1, more are refused.
         heartbeat: seconds without a sign of life after which a process counts as dead, and the others end.
     """
@@ -31,12 +31,6 @@ class ParallelSpec:
         for name in ("tensor", "pipeline", "context"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"parallel.{name} must be at least 1", value=getattr(self, name))
-        if self.pipeline > 1:
-            raise ConfigError(
-                "this version shares out rows, weights and matrices, and no layers",
-                value=f"parallel.pipeline: {self.pipeline}",
-                remedy="Leave it at 1; memory is saved by parallel.data: fsdp, parallel.tensor and train.accumulate.",
-            )
         if self.context > 1:
             raise ConfigError(
                 "this version does not share out the tokens of a row, for which there are no attention kernels on a "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, final
 
@@ -18,12 +18,14 @@ from transpect.train.criteria import Criterion
 from transpect.train.parallel.gathering import sharers, side_by_side
 from transpect.train.parallel.gradients import AddedUp, Gradients, Replicated, Sharded, gathered, global_norm
 from transpect.train.parallel.grid import Grid
+from transpect.train.parallel.layers import Staged, check_layers, first_stage_hears, keep_stage, last_stage_says
 from transpect.train.parallel.matrices import check_matrices, share_matrices, share_vocabulary
 from transpect.train.parallel.shards import Shards, read_state
 from transpect.train.parallel.shares import check_shares, deal, share
 from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.parallel.state import Directory, Finish, Pending, Stored
-from transpect.train.parallel.world import Through, World
+from transpect.train.parallel.world import Compute, Through, World
+from transpect.train.precision import Precision
 
 if TYPE_CHECKING:
     from transpect.train.recipe import Recipe
@@ -44,6 +46,7 @@ class Together(World):
         self._writers = dist.new_group(backend="gloo")  # for what is written while training goes on
         self._gradients: Gradients
         self._sharers: dist.ProcessGroup | None = None
+        self._copies: set[nn.Parameter] = set()  # of weights that an earlier stage has as well
 
     def check(self, recipe: Recipe) -> None:
         if recipe.objective.remembers is not None:
@@ -59,7 +62,7 @@ class Together(World):
                 remedy="Train it without torchrun.",
             )
         readers = self.grid.data.size()
-        shares_weights = self.spec.data == "fsdp" or self.spec.tensor > 1
+        shares_weights = self.spec.data == "fsdp" or self.spec.tensor * self.spec.pipeline > 1
         whole = {
             "logging.samples": recipe.logging.samples,
             "logging.measures": recipe.logging.measures,
@@ -74,6 +77,8 @@ class Together(World):
             )
         if self.spec.tensor > 1:
             check_matrices(recipe, self.spec.tensor)
+        if self.spec.pipeline > 1:
+            check_layers(recipe, self.spec.pipeline)
         check_shares(recipe.train.accumulate, recipe.train.batch_size, readers)
         self._sharers = sharers(recipe.train.accumulate, self.grid.readers)
 
@@ -81,6 +86,11 @@ class Together(World):
         if self.spec.tensor > 1:
             criterion = share_vocabulary(model, criterion, self.grid.tensor)
             share_matrices(model, self.grid.tensor)
+        if self.spec.pipeline > 1:
+            keep_stage(model, self.grid.pipeline.get_local_rank(), self.spec.pipeline)
+            staged = Staged(model, self.grid.mesh, sharded=self.spec.data == "fsdp")
+            self._gradients, self._copies = staged, staged.shared.copies
+            return criterion
         whole = AddedUp if self.spec.tensor > 1 else Replicated
         self._gradients = (Sharded if self.spec.data == "fsdp" else whole)(model, self.grid.data)
         return criterion
@@ -94,19 +104,22 @@ class Together(World):
     def deal(self, batches: Iterable[Batch], counted: Callable[[Batch], bool]) -> Iterator[tuple[Batch, int]]:
         return deal(batches, self.grid.data.get_local_rank(), self.grid.data.size())
 
-    def through(self, *, last: bool = True) -> AbstractContextManager[Through]:
-        return self._gradients.through(last)
+    def accumulate(self, batches: Sequence[Batch], compute: Compute, factor: float, precision: Precision) -> Tensor:
+        return self._gradients.accumulate(batches, compute, factor, precision)
 
-    def total(self, value: Tensor) -> Tensor:
-        total = value.clone()
-        dist.all_reduce(total, group=self.grid.data.get_group())
-        return total
+    def through(self) -> AbstractContextManager[Through]:
+        return self._gradients.through(last=True)
+
+    def totals(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        known = {name: self._total(value) for name, value in values.items()}
+        return known if self.spec.pipeline == 1 else last_stage_says(known, self.grid.pipeline)
 
     def total_counts(self, counts: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(self.total(torch.tensor(counts)).tolist())
+        return tuple(self._total(torch.tensor(counts)).tolist())
 
-    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        return global_norm(gradients, self.size // self.spec.pipeline)
+    def norm(self, weights: Sequence[nn.Parameter]) -> Tensor:
+        once = [weight.grad for weight in weights if weight not in self._copies and weight.grad is not None]
+        return global_norm(once, self.size // self.spec.pipeline)
 
     def side_by_side(self, rows: Tensor) -> Tensor:
         return rows if self._sharers is None else side_by_side(rows, self._sharers)
@@ -141,4 +154,11 @@ class Together(World):
 
     def whole(self, model: Transformer) -> dict[str, Tensor]:
         weights = {name: gathered(value) for name, value in model.state_dict().items()}
+        if self.spec.pipeline > 1:
+            weights = first_stage_hears(weights, self.grid.pipeline)
         return weights if self.leads else {}
+
+    def _total(self, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total, group=self.grid.data.get_group())
+        return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, final
 
@@ -18,19 +18,43 @@ from transpect.core.model import Transformer
 from transpect.data.batch import Batch
 from transpect.train.optimizers import load_optimizer_tensors
 from transpect.train.parallel.state import TENSORS, WRITTEN, Directory, Finish, Pending, Stored
+from transpect.train.precision import Precision
 
 if TYPE_CHECKING:
     from transpect.train.criteria import Criterion
     from transpect.train.recipe import Recipe
 
-Compute = Callable[[], Tensor]
-Through = Callable[[Compute], Tensor]
-"""Computes a loss where the weights that it reads are at hand, and so that its gradient will be added up."""
+Compute = Callable[[Batch], Tensor]
+Through = Callable[[Compute, Batch], Tensor]
+"""Computes of a batch where the weights that it reads are at hand, and so that its gradient will be added up."""
 
 
-def directly(compute: Compute) -> Tensor:
+def directly(compute: Compute, batch: Batch) -> Tensor:
     """Where all weights are at hand anyway."""
-    return compute()
+    return compute(batch)
+
+
+def one_by_one(
+    through: Callable[[bool], AbstractContextManager[Through]],
+    batches: Sequence[Batch],
+    compute: Compute,
+    factor: float,
+) -> Tensor:
+    """As `World.accumulate`, one micro-batch after another.
+
+    Args:
+        through: what `World.through` gives, for the last one and for the others.
+        batches: those that this process reads.
+        compute: the loss of one.
+        factor: of its gradient.
+    """
+    total = torch.zeros((), dtype=torch.float32, device=batches[0].ids.device) if batches else torch.zeros(())
+    for number, batch in enumerate(batches, 1):
+        with through(number == len(batches)) as passing:
+            loss = passing(compute, batch)
+            torch.autograd.backward(loss * factor)
+        total += loss.detach()
+    return total
 
 
 class World(ABC):
@@ -84,20 +108,36 @@ class World(ABC):
         only read because others still have something to read."""
 
     @abstractmethod
-    def through(self, *, last: bool = True) -> AbstractContextManager[Through]:
-        """For a forward and backward pass. Gradients are added up over processes in the ``last`` one of an update."""
+    def accumulate(self, batches: Sequence[Batch], compute: Compute, factor: float, precision: Precision) -> Tensor:
+        """Add the gradient of an update to the weights' own; over processes too.
+
+        Args:
+            batches: those that this process reads, on its device.
+            compute: the loss of one.
+            factor: of the gradient.
+            precision: of the arithmetic where ``compute`` is not called.
+
+        Returns:
+            the sum of the losses that were computed here, without a graph.
+        """
 
     @abstractmethod
-    def total(self, value: Tensor) -> Tensor:
-        """The sum over what the processes read; every process must call it."""
+    def through(self) -> AbstractContextManager[Through]:
+        """For passes without a gradient. Where another process has the end of the model, nothing is computed of what it
+        gives."""
+
+    @abstractmethod
+    def totals(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The sums over what the processes read, by name, for all of them; every process must call it. Those that have
+        not the end of the model know no values."""
 
     @abstractmethod
     def total_counts(self, counts: tuple[int, ...]) -> tuple[int, ...]:
-        """The same of numbers of terms."""
+        """The same of numbers of terms, which every process knows of what it reads."""
 
     @abstractmethod
-    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """‖g‖₂ of all gradients, of which each process may hold a part."""
+    def norm(self, weights: Sequence[nn.Parameter]) -> Tensor:
+        """‖g‖₂ of all gradients; of weights that have one, of which each process may hold a part."""
 
     @abstractmethod
     def side_by_side(self, rows: Tensor) -> Tensor:
@@ -161,17 +201,20 @@ class Alone(World):
     def deal(self, batches: Iterable[Batch], counted: Callable[[Batch], bool]) -> Iterator[tuple[Batch, int]]:
         return ((batch, 1) for batch in batches if counted(batch))
 
-    def through(self, *, last: bool = True) -> AbstractContextManager[Through]:
+    def accumulate(self, batches: Sequence[Batch], compute: Compute, factor: float, precision: Precision) -> Tensor:
+        return one_by_one(lambda _: self.through(), batches, compute, factor)
+
+    def through(self) -> AbstractContextManager[Through]:
         return nullcontext(directly)
 
-    def total(self, value: Tensor) -> Tensor:
-        return value
+    def totals(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(values)
 
     def total_counts(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         return counts
 
-    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        return get_total_norm(gradients)
+    def norm(self, weights: Sequence[nn.Parameter]) -> Tensor:
+        return get_total_norm([weight.grad for weight in weights if weight.grad is not None])
 
     def side_by_side(self, rows: Tensor) -> Tensor:
         return rows

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from transpect.core.config import ModelConfig
+from transpect.train.parallel.fitting import counts_to_share
 from transpect.train.planning.hardware import Hardware
 from transpect.train.planning.parts import WIDE, Part, Work
 from transpect.train.planning.peak import Memory, memory_of
@@ -46,11 +47,11 @@ class Layout:
 
 
 def layouts(config: ModelConfig, devices: int, per_node: int, rows: int) -> Iterator[Layout]:
-    """All that fit a model: tensor parallel within a node and by whole key-value heads, stages of equally many layers,
-    at least one row for each replica."""
-    last = config.last
+    """All that fit a model: tensor parallel within a node and by whole key-value heads and inner features, stages of
+    equally many layers, at least one row for each replica."""
+    last, shared = config.last, counts_to_share(config).values()
     for tensor in range(1, min(devices, per_node) + 1):
-        if devices % tensor or last.attention.kv_heads % tensor:
+        if devices % tensor or any(count % tensor for count in shared):
             continue
         for pipeline in range(1, devices // tensor + 1):
             data, rest = divmod(devices, tensor * pipeline)
