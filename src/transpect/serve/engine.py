@@ -57,6 +57,7 @@ class Engine:
 
     Attributes:
         state: see above.
+        failure: what it has died of; None where it lives, or was stopped.
         notes: lines to be said at the start: how large it is, and what it can't do.
 
     Raises:
@@ -82,6 +83,7 @@ class Engine:
 
     def _start(self) -> None:
         self.state: State = "starting"
+        self.failure: Exception | None = None
         self._arrived: deque[tuple[Handle, Asked]] = deque()
         self._cancelled: deque[Handle] = deque()
         self._calls: deque[Call] = deque()
@@ -207,7 +209,7 @@ class Engine:
                     pass
         except Exception as cause:
             error = EngineDead(f"the engine has failed: {type(cause).__name__}: {cause}")
-            error.__cause__ = cause
+            error.__cause__ = self.failure = cause
         finally:
             self._end(hub, error)
             self._team.end()
@@ -238,8 +240,9 @@ class Engine:
             for handle in cancelled:
                 hub.cancel(handle)
             self._close(cancelled)
+            self._count(hub, anew=bool(arrived))
         ended = hub.turn() if hub else []
-        self._count(hub, anew=bool(cancelled or ended))
+        self._count(hub, anew=bool(arrived or cancelled or ended))
         for handle, error in ended:  # after the count: who sees an end sees what it has freed
             handle.end(error)
         if ended:

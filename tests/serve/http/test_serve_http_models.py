@@ -51,9 +51,15 @@ def test_a_reload_opens_what_is_new_and_closes_what_has_gone(saved: Path, app: A
     service = api.service
     (before,) = service.models.all
     config = ServerConfig((ModelSpec(str(saved), "first"), ModelSpec(str(saved), "second", aliases=("other",))))
-    api.loop.run_until_complete(reloading(service, lambda: config)())
+
+    async def until_closed() -> None:
+        await reloading(service, lambda: config)()
+        async with asyncio.timeout(20):
+            while before.engine.state != "dead":
+                await asyncio.sleep(0.01)
+
+    api.loop.run_until_complete(until_closed())
     assert [own.id for own in service.models.all] == ["first", "second"]
-    assert before.engine.state == "dead"
     assert api("/v1/completions", {**BODY, "model": "other"}).status == 200
     assert api("/v1/completions", {**BODY, "model": "writer"}).status == 404
     assert api("/metrics").body.count(b'transpect_engine_running{model="second"}') == 1

@@ -98,7 +98,7 @@ def explained(error: BaseException, param: str | None = None, *, running: bool =
         case Draining():
             return unavailable(str(error), "shutting_down")
         case EngineDead():
-            return unavailable(str(error), "engine_dead")
+            return unavailable("The engine has failed and is being started again.", "engine_dead")  # the log says how
         case Expired():
             return ApiError(504, str(error), code="request_deadline")
         case ContextLengthError():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,11 +191,14 @@ class Models:
                     continue
                 tries[own.id] = (count + 1, now + _PAUSES[min(count, len(_PAUSES) - 1)])
                 own.restarts += 1
+                if own.engine.failure is not None:
+                    trace = "".join(traceback.format_exception(own.engine.failure))
+                    tell("engine failed", level="error", model=own.id, trace=trace)
                 try:
                     await asyncio.to_thread(own.engine.restart)
                     tell("engine restarted", model=own.id, restarts=own.restarts)
                 except Exception as error:
-                    tell("engine does not start", model=own.id, error=str(error))
+                    tell("engine does not start", level="error", model=own.id, error=str(error))
             for own in self.all:
                 count, after = tries.get(own.id, (0, 0.0))
                 if own.engine.state == "ready" and now > after + 60:

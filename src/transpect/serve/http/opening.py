@@ -108,6 +108,12 @@ def reloading(service: Service, read: Callable[[], ServerConfig]) -> Callable[[]
         read: reads the configuration.
     """
 
+    closing = set[asyncio.Task[None]]()
+
+    async def close(own: Served) -> None:
+        await asyncio.to_thread(own.engine.drain, service.limits.request_seconds)
+        await asyncio.to_thread(own.engine.stop)
+
     async def reload() -> None:
         opened: list[Served] = []
         try:
@@ -131,8 +137,9 @@ def reloading(service: Service, read: Callable[[], ServerConfig]) -> Callable[[]
                 await asyncio.to_thread(own.engine.stop)
             return
         service.log.tell("reloaded", opened=[own.id for own in opened], closed=[own.id for own in gone])
-        for own in gone:
-            await asyncio.to_thread(own.engine.drain, service.limits.request_seconds)
-            await asyncio.to_thread(own.engine.stop)
+        for own in gone:  # aside: the next change does not wait for their last request
+            task = asyncio.create_task(close(own))
+            closing.add(task)
+            task.add_done_callback(closing.discard)
 
     return reload

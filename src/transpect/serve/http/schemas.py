@@ -13,7 +13,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from transpect.serve.http.errors import bad, unavailable
+from transpect.serve.http.errors import ApiError, bad, unavailable
 from transpect.serve.http.limits import Limits
 
 __all__ = ["SchemaCheck"]
@@ -96,15 +96,18 @@ class SchemaCheck:
     async def _running(self) -> asyncio.subprocess.Process:
         """The process, ready."""
         if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                str(Path(__file__).with_name("schema_worker.py")),
-                str(self._limits.schema_mebibytes),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-I",
+                    str(Path(__file__).with_name("schema_worker.py")),
+                    str(self._limits.schema_mebibytes),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+            except OSError:  # no descriptors, no memory
+                raise _no_worker() from None
             await self._greet(self._process)
         return self._process
 
@@ -122,7 +125,7 @@ class SchemaCheck:
             raise
         if not line:
             await self._kill()
-            raise unavailable("Schemas can't be read now: their process does not start.", "schema_worker_failed")
+            raise _no_worker()
 
     async def _kill(self) -> None:
         process, self._process = self._process, None
@@ -130,6 +133,10 @@ class SchemaCheck:
             self.kills += 1
             process.kill()
             await process.wait()
+
+
+def _no_worker() -> ApiError:
+    return unavailable("Schemas can't be read now: their process does not start.", "schema_worker_failed")
 
 
 def _first(problem: str) -> str:

@@ -12,7 +12,9 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from transpect.serve.errors import ServeError
 from transpect.serve.http.app import application
+from transpect.serve.http.listener import Listener, bound, room_for
 from transpect.serve.http.logs import quieten
 from transpect.serve.http.protocol import GuardedProtocol
 from transpect.serve.http.service import Service
@@ -66,6 +68,7 @@ class Server(uvicorn.Server):
         self._service, self._reload, self._started = service, reload, started
         self._stopping: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
+        self._changed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         quieten(service.log)
 
@@ -93,16 +96,29 @@ class Server(uvicorn.Server):
             self._stopping = asyncio.ensure_future(self._stop())
 
     async def startup(self, sockets: Any = None) -> None:
-        """See `uvicorn.Server`."""
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+        """See `uvicorn.Server`; who listens is a `Listener`.
+
+        Raises:
+            ServeError: the address is taken, or none of this machine.
+        """
+        self._loop, limits, log = asyncio.get_running_loop(), self._service.limits, self._service.log
+        config = self.config
+        try:
+            listening = bound(config.host, config.port, config.backlog)
+        except OSError as error:
+            where, remedy = f"{config.host}:{config.port}", "Choose another --host or --port."
+            raise ServeError(f"can't listen: {error}", value=where, remedy=remedy) from None
+        made = partial(config.http_protocol_class, config=config, server_state=self.server_state, app_state={})
+        limit = room_for(limits.connections)
+        self.servers = [cast(asyncio.Server, Listener(listening, made, log.tell, limit))]
+        self.started = True
         if self._reload is not None and hasattr(signal, "SIGHUP"):
             self._loop.add_signal_handler(signal.SIGHUP, self._start_reload)
-        self._keeper = asyncio.create_task(self._service.models.keep_alive(self._service.log.tell))
+        self._keeper = asyncio.create_task(self._service.models.keep_alive(log.tell))
         host, port = self.address
         names = [own.id for own in self._service.models.all]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._service.log.tell("listening", address=address, models=names)
+        log.tell("listening", address=address, models=names)
         self._started(address)
 
     async def shutdown(self, sockets: Any = None) -> None:
@@ -117,8 +133,15 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def _start_reload(self) -> None:
-        if self._reload is not None and (self._reloading is None or self._reloading.done()):
-            self._reloading = asyncio.ensure_future(self._reload())
+        self._changed = True
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.ensure_future(self._reload_changed())
+
+    async def _reload_changed(self) -> None:
+        """Once more, where it has changed again meanwhile."""
+        while self._changed and self._reload is not None:
+            self._changed = False
+            await self._reload()
 
 
 def is_loopback(host: str) -> bool:

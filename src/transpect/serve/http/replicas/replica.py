@@ -45,6 +45,7 @@ class Replica:
         self.load = self.restarts = 0
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
+        self._pending = set[int]()
 
     @property
     def pid(self) -> int | None:
@@ -75,10 +76,14 @@ class Replica:
             self.restarts += not self._stopping
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        """Send it a signal, if it runs; while it starts it would die of it, so that it gets it once it listens."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        if self.port is None:
+            self._pending.add(number)
+            return
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
 
     async def stop(self, seconds: float) -> None:
         """End it in good order, or at once when the time is over."""
@@ -128,6 +133,7 @@ class Replica:
                 writer.close()
 
     async def _start(self) -> None:
+        self._pending.clear()
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -145,6 +151,8 @@ class Replica:
                 self._process.kill()
             raise
         self._tell("replica listens", replica=self.name, port=self.port, pid=self.pid)
+        while self._pending:
+            self.signal(self._pending.pop())
 
 
 async def _next(connection: h11.Connection, reader: asyncio.StreamReader) -> Any:
