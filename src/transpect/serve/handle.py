@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from threading import Condition
 
 from transpect.decode.request import Event, Result, collect
-from transpect.serve.request import Job, PromptToken, Usage
+from transpect.serve.request import Job, PromptToken, Times, Usage
 
 
 class Handle:
@@ -20,6 +21,9 @@ class Handle:
     Args:
         job: whose it is.
         cancel: tells the engine that nobody waits any more.
+
+    Attributes:
+        times: when it was taken, begun and ended.
 
     Raises:
         TranspectError: while events are taken, what ended the request (`EngineDead`, `Expired`, an error of its own).
@@ -35,6 +39,7 @@ class Handle:
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         asked = job.request.prompt if job.request.source is None else job.request.source
         self._usage = Usage(len(asked))
+        self.times = Times(time.monotonic())
         self._prompt: tuple[PromptToken, ...] = ()
 
     @property
@@ -107,6 +112,8 @@ class Handle:
         """Of the engine: an event, seen by takers at the next `wake`."""
         with self._changed:
             if not self._over:
+                if self.times.first_token is None and event.token is not None:
+                    self.times.first_token = time.monotonic()
                 self._events.append(event)
                 self.count(completion_tokens=self._usage.completion_tokens + (event.token is not None))
 
@@ -123,6 +130,7 @@ class Handle:
         with self._changed:
             if not self._over:
                 self._over, self._error = True, error
+                self.times.ended = time.monotonic()
         self.wake()
 
     def wake(self) -> None:

@@ -93,6 +93,7 @@ class Hub:
         scheduler = self._scheduler
         for entry in scheduler.admit():
             if not self._tasks[entry].begun:
+                self._tasks[entry].handle.times.begun = time.monotonic()
                 self._go_on(self._tasks[entry])
         plan = scheduler.plan()
         for entry in plan.aside:

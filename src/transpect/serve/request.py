@@ -49,6 +49,23 @@ class Usage:
     cached_tokens: int = 0
 
 
+@dataclass
+class Times:
+    """When something happened to a request, in seconds of `time.monotonic`; None where it has not.
+
+    Attributes:
+        submitted: it was taken.
+        begun: its prompt began to be read.
+        first_token: it gave out its first token.
+        ended: it ended, whichever way.
+    """
+
+    submitted: float
+    begun: float | None = None
+    first_token: float | None = None
+    ended: float | None = None
+
+
 @dataclass(frozen=True)
 class PromptToken:
     """What the model thought of a token of the prompt: ln P of it after those before it, and the most probable ones in

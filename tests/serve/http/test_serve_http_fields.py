@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from transpect.serve.http import openapi
 from transpect.serve.http.errors import ApiError
@@ -23,7 +24,9 @@ from transpect.serve.http.fields import (
     Union,
     read,
 )
+from transpect.serve.http.items import InputItems
 from transpect.serve.http.limits import Limits
+from transpect.serve.http.messages import Messages
 from transpect.serve.http.options import Biases, JsonObject
 from transpect.serve.http.tools import ToolChoice, ToolName
 
@@ -112,6 +115,53 @@ def test_a_field_holds_to_its_bounds(route: str, name: str) -> None:
             assert caught.value.status == 400
             assert (caught.value.param or "").split(".")[0].split("[")[0] == name, value
     assert read(alone, {name: None}) == {}, "null is as good as nothing"
+
+
+@pytest.mark.parametrize(("route", "name"), FIELDS, ids=str)
+def test_the_document_says_what_a_field_may_hold(route: str, name: str) -> None:
+    kind = TABLES[route][name].kind
+    says = Draft202012Validator(kind.schema())
+    for value, good in bounds(kind):
+        assert says.is_valid(value) == good, value
+
+
+CONVERSATIONS = [
+    ({"role": "user", "content": [{"type": "input_text", "text": "a"}]}, True),
+    ({"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, True),
+    ({"role": "user", "content": "a", "tool_calls": None}, True),
+    ({"role": "tool", "content": "a", "tool_call_id": "x"}, True),
+    ({"role": "someone", "content": "a"}, False),
+    ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a"}}]}, False),
+    ({"role": "user", "content": "a", "extra": 1}, False),
+    ({"role": "user", "content": 1}, False),
+    ({"content": "a"}, False),
+]
+ITEMS = [
+    ({"role": "user", "content": "a"}, True),
+    ({"type": None, "role": "user", "content": "a"}, True),
+    ({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}], "id": "m"}, True),
+    ({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "status": "completed"}, True),
+    ({"type": "function_call_output", "call_id": "c", "output": "a"}, True),
+    ({"type": "function_call", "name": "f", "arguments": "{}"}, False),
+    ({"type": "reasoning"}, False),
+    ({"role": "tool", "content": "a"}, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "good"),
+    [(Messages(Limits()), *own) for own in CONVERSATIONS] + [(InputItems(Limits()), *own) for own in ITEMS],
+)
+def test_the_document_says_what_a_conversation_may_hold(kind: Kind, value: Any, good: bool) -> None:
+    says = Draft202012Validator(kind.schema())
+    for conversation in ([value], [value, value]):
+        assert says.is_valid(conversation) == good
+        if good:
+            assert len(kind.read(conversation, "messages")) == len(conversation)
+        else:
+            with pytest.raises(ApiError):
+                kind.read(conversation, "messages")
+    assert not says.is_valid([])
 
 
 @pytest.mark.parametrize(("route", "name"), FIELDS, ids=str)

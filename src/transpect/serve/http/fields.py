@@ -35,13 +35,15 @@ class Kind(ABC):
 
 @dataclass(frozen=True)
 class Integer(Kind):
-    """Whole numbers from ``low`` to ``high``."""
+    """Whole numbers from ``low`` to ``high``; 3.0 is one, for there are programs that know no other way to write 3."""
 
     low: int
     high: int
 
     def read(self, value: Any, param: str) -> int:
         """See `Kind.read`."""
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong_type(param, "an integer", value)
         if value < self.low:
@@ -136,7 +138,7 @@ class Choice(Kind):
 
     def schema(self) -> dict[str, Any]:
         """See `Kind.schema`."""
-        return {"enum": list(self.values)}
+        return {"enum": list(self.values)} if self.values else {"not": {}}
 
 
 @dataclass(frozen=True)

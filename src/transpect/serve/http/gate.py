@@ -54,6 +54,7 @@ class Gate:
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
         call = Call(asked if _ID.fullmatch(asked) else f"req-{secrets.token_hex(12)}", Account(ANYONE))
+        call.span = self._service.tracing.begin(headers, scope["method"], self._route(scope))
         scope["transpect.call"], scope["transpect.service"] = call, self._service
         scope["app"] = self  # the router then raises what it can't route, instead of answering by itself
         status, unread = 0, True
@@ -129,9 +130,12 @@ class Gate:
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
             raise ApiError(403, "Requests of other web pages are not answered.", code="forbidden_origin")
 
+    def _route(self, scope: Scope) -> str:
+        return scope["path"] if scope["path"] in self._routes else "other"
+
     def _tell(self, scope: Scope, call: Call, status: int) -> None:
-        path, seconds = scope["path"], time.monotonic() - call.started
-        route = path if path in self._routes else "other"
+        path, seconds, route = scope["path"], time.monotonic() - call.started, self._route(scope)
+        self._service.tracing.end(call, status)
         self._service.metrics.requests.labels(route, call.model, str(status)).inc()
         self._service.metrics.seconds.labels(route).observe(seconds)
         self._service.log.tell(

@@ -82,6 +82,7 @@ class Generation:
     ) -> None:
         self.service, self.call, self.model, self.prepared = service, call, model, prepared
         self.handles = handles
+        call.times = [handle.times for handle in handles]
 
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
         """The events of all outputs as they come, each with its output's place among all."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transpect.serve.http.errors import bad
-from transpect.serve.http.fields import Choice, Field, Kind, Text, read, wrong_type
+from transpect.serve.http.fields import Choice, Field, Kind, Object, Text, read, wrong_type
 from transpect.serve.http.limits import Limits
 from transpect.serve.http.messages import Content, arguments
 
@@ -47,11 +47,7 @@ class InputItems(Kind):
     def schema(self) -> dict[str, Any]:
         """See `Kind.schema`."""
         kinds = [
-            {
-                "type": "object",
-                "properties": {"type": {"enum": [kind]}, **{name: own.kind.schema() for name, own in table.items()}},
-                "required": [name for name in table if table[name].required],
-            }
+            Object({**_COMMON, "type": Field(Choice((kind,)), required=kind != "message"), **table}).schema()
             for kind, table in _TABLES.items()
         ]
         return {"type": "array", "items": {"anyOf": kinds}, "minItems": 1, "maxItems": self._most}
@@ -59,7 +55,8 @@ class InputItems(Kind):
     def _item(self, value: Any, param: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise wrong_type(param, "an object", value)
-        kind = Choice(tuple(_TABLES)).read(value.get("type", "message"), f"{param}.type")
+        said = value.get("type")
+        kind = Choice(tuple(_TABLES)).read("message" if said is None else said, f"{param}.type")
         table = {**_COMMON, "type": Field(Text(64)), **_TABLES[kind]}
         found = {**read(table, value, f"{param}."), "type": kind}
         if kind == "function_call":

@@ -16,6 +16,7 @@ from transpect.serve.http.models import Served
 __all__ = ["Content", "Messages", "arguments", "template_of"]
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+PARTS: Final = ("text", "input_text", "output_text")
 
 _FUNCTION: Final = {"name": Field(Text(64, 1), required=True), "arguments": Field(Text(), required=True)}
 _CALL: Final = {
@@ -41,7 +42,7 @@ class Content(Kind):
             if not isinstance(part, dict):
                 raise wrong_type(where, "an object", part)
             kind = part.get("type")
-            if kind not in ("text", "input_text", "output_text"):
+            if kind not in PARTS:
                 message = f"'{where}.type' must be 'text': this server reads text only, and fetches nothing."
                 raise bad(f"{where}.type", message)
             if not isinstance(part.get("text"), str):
@@ -53,7 +54,7 @@ class Content(Kind):
         """See `Kind.schema`."""
         part = {
             "type": "object",
-            "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}},
+            "properties": {"type": {"enum": list(PARTS)}, "text": {"type": "string"}},
             "required": ["type", "text"],
         }
         return {"anyOf": [{"type": "string"}, {"type": "array", "items": part}]}

@@ -26,11 +26,15 @@ TABLES: Final[Mapping[str, tuple[Callable[[Limits], Table], str]]] = {
 """What each route with a body may be asked, and what it does."""
 
 _GETS: Final = {
-    "/v1/models": "The models.",
-    "/health": "Whether every engine lives.",
-    "/ready": "Whether requests are taken.",
-    "/metrics": "Numbers for Prometheus.",
+    "/": ("A page to talk to the models.", "text/html", ()),
+    "/v1/models": ("The models.", "application/json", ()),
+    "/v1/models/{model}": ("One of the models.", "application/json", ("404",)),
+    "/health": ("Whether every engine lives.", "application/json", ("503",)),
+    "/ready": ("Whether requests are taken.", "application/json", ("503",)),
+    "/metrics": ("Numbers for Prometheus.", "text/plain", ()),
+    "/openapi.json": ("This document.", "application/json", ()),
 }
+_STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
 
 _ERRORS: Final = {
     "400": "A field is wrong; `param` names it.",
@@ -41,27 +45,40 @@ _ERRORS: Final = {
     "413": "The body is too long.",
     "415": "The body is no JSON.",
     "429": "Too much at a time; see Retry-After.",
+    "431": "The head is too long.",
+    "500": "The server or the model failed at this request.",
     "503": "About to stop, or the engine has failed.",
     "504": "The answer took too long.",
 }
+_OF_ALL: Final = ("400", "401", "403", "408", "431", "500")
 
 
-def document(limits: Limits) -> dict[str, Any]:
+def document(limits: Limits, *, keys: bool = True) -> dict[str, Any]:
     """The description.
 
     Args:
         limits: of requests.
+        keys: whether requests need one.
     """
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     errors = {status: {"description": told, "content": error} for status, told in _ERRORS.items()}
+    value = {"application/json": {"schema": {"type": "object"}}}
     paths: dict[str, Any] = {}
     for path, (table, told) in TABLES.items():
-        schema = Object(table(limits)).schema()
-        body = {"required": True, "content": {"application/json": {"schema": schema}}}
-        answers = {"200": {"description": "The answer."}, **errors}
+        fields = table(limits)
+        body = {"required": True, "content": {"application/json": {"schema": Object(fields).schema()}}}
+        content = {**value, **(_STREAM if "stream" in fields else {})}
+        answers = {"200": {"description": "The answer.", "content": content}, **errors}
         paths[path] = {"post": {"summary": told, "requestBody": body, "responses": answers}}
-    for path, told in _GETS.items():
-        paths[path] = {"get": {"summary": told, "responses": {"200": {"description": told}}}}
+    for path, (told, kind, also) in _GETS.items():
+        good = {"description": told, "content": value if kind == "application/json" else {kind: {}}}
+        answers = {"200": good, **{status: errors[status] for status in _OF_ALL}}
+        answers |= {status: {"description": told} for status in also}
+        paths[path] = {"get": {"summary": told, "responses": answers}}
+    paths["/v1/models/{model}"]["get"]["parameters"] = [
+        {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    ]
+    paths["/health"]["get"]["security"] = []
     texts = {"type": ["string", "null"]}
     inner = {"message": {"type": "string"}, "type": {"type": "string"}, "param": texts, "code": texts}
     wrapped = {"error": {"type": "object", "properties": inner, "required": list(inner)}}
@@ -69,7 +86,7 @@ def document(limits: Limits) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "transpect", "version": __version__},
         "paths": paths,
-        "security": [{"key": []}],
+        "security": [{"key": []}] if keys else [],
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             "schemas": {"Error": {"type": "object", "properties": wrapped, "required": ["error"]}},

@@ -19,6 +19,7 @@ from transpect.serve.http.logs import Log
 from transpect.serve.http.models import Models, ModelSpec, Served, newest_change
 from transpect.serve.http.server import is_loopback
 from transpect.serve.http.service import Service
+from transpect.serve.http.tracing import tracing_of
 from transpect.serve.tensor import shared
 
 __all__ = ["ServerConfig", "open_service", "reloading"]
@@ -62,8 +63,9 @@ def open_service(config: ServerConfig, environ: Mapping[str, str] = os.environ) 
     """
     keys = keys_of(config, environ)
     check_keys(config, keys)
+    tracing = tracing_of(environ)
     models = Models(open_model(spec) for spec in config.models)
-    return Service(models, limits=config.limits, keys=keys, log=Log(), log_prompts=config.log_prompts)
+    return Service(models, limits=config.limits, keys=keys, log=Log(), log_prompts=config.log_prompts, tracing=tracing)
 
 
 def check_keys(config: ServerConfig, keys: Keys) -> None:

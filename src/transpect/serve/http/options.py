@@ -30,7 +30,7 @@ __all__ = ["decoding", "grammars", "streaming", "writing"]
 
 LARGEST: Final = 2**31 - 1
 
-_ID: Final = re.compile(r"0|[1-9]\d{0,9}")
+_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 _NAMES: Final[Mapping[str, str]] = {
     **{
@@ -70,7 +70,8 @@ class Biases(Kind):
     def schema(self) -> dict[str, Any]:
         """See `Kind.schema`."""
         own = Number(-100, 100).schema()
-        return {"type": "object", "additionalProperties": own, "maxProperties": self.most}
+        names = {"pattern": f"^({_ID.pattern})$"}
+        return {"type": "object", "propertyNames": names, "additionalProperties": own, "maxProperties": self.most}
 
 
 class JsonObject(Kind):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
@@ -21,6 +21,8 @@ from transpect.serve.http.logs import Log
 from transpect.serve.http.metrics import Metrics
 from transpect.serve.http.models import Models
 from transpect.serve.http.schemas import SchemaCheck
+from transpect.serve.http.tracing import NO_TRACING, Tracing
+from transpect.serve.request import Times
 
 __all__ = ["Call", "Service", "call_of", "service_of"]
 
@@ -40,6 +42,8 @@ class Call:
         completion_tokens: so many were written.
         first_token: seconds until the first was there.
         ended: why its answer ended.
+        times: of what the engine did for it.
+        span: what stands for it in `Tracing`.
     """
 
     id: str
@@ -50,6 +54,8 @@ class Call:
     completion_tokens: int = 0
     first_token: float | None = None
     ended: str = ""
+    times: Sequence[Times] = ()
+    span: Any = None
 
 
 class Service:
@@ -61,6 +67,7 @@ class Service:
         keys: who may ask.
         log: where it is told what happens.
         log_prompts: whether prompts are written to the log.
+        tracing: is told of requests.
     """
 
     def __init__(
@@ -71,8 +78,10 @@ class Service:
         keys: Keys | None = None,
         log: Log | None = None,
         log_prompts: bool = False,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         self.models, self.limits, self.keys = models, limits or Limits(), keys or Keys(())
+        self.tracing = tracing
         self.log, self.log_prompts = log or Log(), log_prompts
         self.metrics = Metrics(models)
         self.schemas = SchemaCheck(self.limits)
@@ -130,6 +139,7 @@ class Service:
         for own in self.models.all:
             await asyncio.to_thread(own.engine.stop)
         self._pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.tracing.close)
 
 
 def service_of(request: Request) -> Service:

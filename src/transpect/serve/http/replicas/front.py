@@ -26,6 +26,7 @@ from transpect.serve.http.replicas.fleet import Answer, Asked, Fleet, LostError,
 from transpect.serve.http.replicas.numbers import Numbers
 from transpect.serve.http.service import Service, call_of
 from transpect.serve.http.streams import Json, abort
+from transpect.serve.http.tracing import Tracing
 
 __all__ = ["Front"]
 
@@ -57,7 +58,7 @@ class Front:
         body = b"" if scope["method"] != "POST" else await read_bytes(request, self._service.limits)
         try:
             async with self._service.guarded(receive):
-                await self._answer(_asked(scope, body), scope["transpect.call"].id, send)
+                await self._answer(_asked(scope, body, self._service.tracing), scope["transpect.call"].id, send)
         except StoppedError as stopped:
             call_of(request).ended = stopped.reason
             if stopped.reason == "hung_up":
@@ -144,14 +145,15 @@ _OWN: Final[Mapping[str, Callable[[Front], Any]]] = {
 }
 
 
-def _asked(scope: Scope, body: bytes) -> Asked:
+def _asked(scope: Scope, body: bytes, tracing: Tracing) -> Asked:
     call = scope["transpect.call"]
-    headers = [(name, value) for name, value in scope["headers"] if name not in _DROPPED | {b"x-request-id"}]
+    own = {b"x-request-id": call.id.encode(), **dict(tracing.onward(call.span))}
+    headers = [(name, value) for name, value in scope["headers"] if name not in _DROPPED | own.keys()]
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     return Asked(
         scope["method"],
         (scope["raw_path"] + query).decode("latin-1"),
-        [*headers, (b"x-request-id", call.id.encode())],
+        [*headers, *own.items()],
         body,
         call.account.key.name.encode(),
     )

@@ -21,6 +21,7 @@ from transpect.serve.http.opening import ServerConfig, check_keys, keys_of
 from transpect.serve.http.replicas.replica import Replica
 from transpect.serve.http.replicas.server import FrontServer, front_server
 from transpect.serve.http.service import Service
+from transpect.serve.http.tracing import tracing_of
 
 __all__ = ["open_front"]
 
@@ -60,7 +61,7 @@ def open_front(
         more[VARIABLE] = f"{known},{FRONT}:{secret}" if known else f"{FRONT}:{secret}"
     command = [sys.executable, "-m", "transpect.serve.http.replicas.child", str(file)]
     replicas = [Replica(str(n), command, more, log.tell) for n in range(config.replicas)]
-    service = Service(Models(()), limits=config.limits, keys=keys, log=log)
+    service = Service(Models(()), limits=config.limits, keys=keys, log=log, tracing=tracing_of(environ))
 
     async def reload() -> None:
         try:

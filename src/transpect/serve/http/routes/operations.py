@@ -47,7 +47,8 @@ async def openapi(request: Request) -> Response:
     """``GET /openapi.json``: the API's own description."""
     from transpect.serve.http.openapi import document  # which names all routes
 
-    return Json(document(service_of(request).limits))
+    service = service_of(request)
+    return Json(document(service.limits, keys=len(service.keys) > 0))
 
 
 def _names(served: Served) -> tuple[str, ...]:

@@ -69,6 +69,11 @@ class _NamedChoice(tools.ToolChoice):
             value = {"type": value["type"], "function": {"name": value["name"]}}
         return super().read(value, param)
 
+    def schema(self) -> dict[str, Any]:
+        """See `Kind.schema`."""
+        named = {"type": Field(Choice(("function",)), required=True), "name": Field(tools.ToolName(), required=True)}
+        return {"anyOf": [*super().schema()["anyOf"], Object(named).schema()]}
+
 
 async def create(request: HttpRequest) -> Response:
     """Answer a conversation."""
