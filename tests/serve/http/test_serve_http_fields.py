@@ -56,7 +56,8 @@ def bounds(kind: Kind) -> Iterator[tuple[Any, bool]]:
     """Values at the bounds of a kind and beyond them, and whether they belong to it."""
     match kind:
         case Integer(low, high):
-            yield from ((low, True), (high, True), (low - 1, False), (high + 1, False), (low + 0.5, False))
+            yield from ((low, True), (high, True), (low - 1, False), (high + 1, False), (max(low, 0) + 0.5, False))
+            yield (float(max(low, 0)), True)
         case Number(low, high):
             yield from ((low, True), (high, True), (low - 0.01, False), (high + 0.01, False), ("1", False))
         case Text(most, least):
