@@ -100,11 +100,12 @@ def test_any_bytes_are_json_or_a_400(text: bytes) -> None:
         (b"{}", {"content-type": "text/plain"}, 415),
         (b"{}", {"content-type": "application/x-www-form-urlencoded"}, 415),
         (b"{}", {"content-type": "application/json; charset=utf-8"}, 400),
+        (b"{}", {"content-encoding": "gzip"}, 415),
         (b" " * (2 * 2**20 + 1), {}, 413),
         (b"{}", {"content-length": str(2 * 2**20 + 1)}, 413),
         (b" " * (2 * 2**20 - 2) + b"{}", {}, 400),
     ],
-    ids=["array", "text", "form", "charset", "long", "said to be long", "at the bound"],
+    ids=["array", "text", "form", "charset", "compressed", "long", "said to be long", "at the bound"],
 )
 def test_a_body_is_an_object_of_bounded_length(body: bytes, headers: dict[str, str], status: int, api: Any) -> None:
     answer = api("/v1/completions", body, headers=headers)

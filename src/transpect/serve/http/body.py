@@ -31,11 +31,13 @@ async def read_body(request: Request, limits: Limits) -> dict[str, Any]:
     """The object that a request holds.
 
     Raises:
-        ApiError: 415 another type than JSON; as `read_bytes` and `parse`.
+        ApiError: 415 another type than JSON, or compressed; as `read_bytes` and `parse`.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # which also keeps out forms that a foreign web page can send
         raise ApiError(415, "The content type must be application/json.", code="unsupported_media_type")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise ApiError(415, "The body must not be compressed.", code="unsupported_encoding")
     found = parse(await read_bytes(request, limits), limits)
     if not isinstance(found, dict):
         raise _not_json("it must be an object")

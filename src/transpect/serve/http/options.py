@@ -126,6 +126,8 @@ def writing(limits: Limits) -> Table:
         "response_format": Field(_response_format(), note="Hold the output to JSON, or to a JSON schema."),
         "user": Field(Text(512), note="Accepted, and not used."),
         "metadata": Field(JsonObject(), note="Accepted, and not used."),
+        "prompt_cache_key": Field(Text(512), note="Accepted, and not used: prompts are found by what they are."),
+        "safety_identifier": Field(Text(512), note="Accepted, and not used."),
         "store": Field(Choice((False,)), note="Nothing is stored."),
         "service_tier": Field(Choice(("auto", "default")), note="Accepted, and not used."),
         **streaming(),
