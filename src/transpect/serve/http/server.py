@@ -108,7 +108,7 @@ class Server(uvicorn.Server):
         except OSError as error:
             where, remedy = f"{config.host}:{config.port}", "Choose another --host or --port."
             raise ServeError(f"can't listen: {error}", value=where, remedy=remedy) from None
-        made = partial(config.http_protocol_class, config=config, server_state=self.server_state, app_state={})
+        made = partial(GuardedProtocol, limits, config, self.server_state, {})
         limit = room_for(limits.connections)
         self.servers = [cast(asyncio.Server, Listener(listening, made, log.tell, limit))]
         self.started = True

@@ -130,7 +130,7 @@ class OpenTelemetry(Tracing):
 
     def _child(self, span: Any, call: Call, name: str, number: int, start: float, end: float) -> None:
         shift = time.time_ns() - time.monotonic_ns()  # spans are told by the clock on the wall
-        about = {"transpect.request_id": call.id, "transpect.prompt": number}
+        about: dict[str, str | int] = {"transpect.request_id": call.id, "transpect.prompt": number}
         start_time, end_time = (int(own * 1e9) + shift for own in (start, max(start, end)))
         self._tracer.start_span(name, self._inside(span), attributes=about, start_time=start_time).end(end_time)
 
