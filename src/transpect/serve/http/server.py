@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
             application(service, local=is_loopback(host)) if app is None else app,
             host=host,
             port=port,
-            http=cast(Any, partial(GuardedProtocol, limits)),
+            http=GuardedProtocol,
             ws="none",
             lifespan="off",
             loop="asyncio",
