@@ -87,7 +87,13 @@ def _declared(names: list[str]) -> set[str]:
     return found
 
 
-DISTRIBUTION = {"yaml": "pyyaml", "llama_cpp": "llama-cpp-python", "llvmlite": "numba", "markupsafe": "jinja2"}
+DISTRIBUTION = {
+    "yaml": "pyyaml",
+    "llama_cpp": "llama-cpp-python",
+    "llvmlite": "numba",
+    "markupsafe": "jinja2",
+    "opentelemetry": "opentelemetry-sdk",
+}
 """Import name to the requirement that brings it, where they differ."""
 
 ORDINARY = _declared(PROJECT["project"]["dependencies"])

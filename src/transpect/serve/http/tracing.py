@@ -17,8 +17,6 @@ from transpect import __version__
 from transpect.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
     from transpect.serve.http.service import Call
 
 __all__ = ["NO_TRACING", "OpenTelemetry", "Tracing", "tracing_of"]
@@ -72,10 +70,10 @@ class OpenTelemetry(Tracing):
     """Makes spans.
 
     Args:
-        provider: where they go.
+        provider: a `TracerProvider` of OpenTelemetry's SDK, where they go.
     """
 
-    def __init__(self, provider: TracerProvider) -> None:
+    def __init__(self, provider: Any) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
