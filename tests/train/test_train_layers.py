@@ -142,7 +142,7 @@ LAYOUTS: dict[int, list[dict[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("size", LAYOUTS)
 def test_ten_updates_by_stages_are_ten_by_one_process(size: int, together: Together) -> None:
-    shapes = ["tied", "buckets", "factored, by heads"]
+    shapes = ["tied", "buckets", "factored, by heads"][: 3 if size == 2 else 2]
     by_rank = together(size, by_layouts, LAYOUTS[size], shapes)
     for number, (layout, shape) in enumerate((layout, shape) for layout in LAYOUTS[size] for shape in shapes):
         expected, weights = ten_updates(ALONE, SHAPES[shape])
@@ -215,8 +215,7 @@ def run_until_one_ends(plain: dict[str, Any], changes: dict[str, Any], out: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [STAGES, MATRICES])
-@pytest.mark.parametrize("dying", [0, 1])
+@pytest.mark.parametrize(("way", "dying"), [(STAGES, 0), (MATRICES, 1)])
 def test_where_one_is_killed_the_other_ends_with_a_named_error(
     way: dict[str, Any], dying: int, plain: Callable[..., dict[str, Any]], tmp_path: Path, together: Together
 ) -> None:
