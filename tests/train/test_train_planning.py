@@ -5,6 +5,7 @@ of them live.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -222,6 +223,14 @@ def test_a_peak_holds_what_must_be_held(accumulate: int, checkpointed: bool) -> 
         assert memory.peak >= least + (0 if checkpointed else sum(part.kept for part in parts[:-1]))
         found.append(memory.peak)
     assert found == sorted(found) and found[0] < found[2]
+
+
+def test_rows_are_counted_by_pieces_where_a_run_reads_them_so() -> None:
+    work = Work(16, 256, labels=4000, tokens=4090)
+    piece, times = work.in_pieces()
+    assert (piece.rows, times, piece.labels) == (8, 2, 2000)
+    for whole in (replace(work, by_rows=False), replace(work, again=False), replace(work, rows=8)):
+        assert whole.in_pieces() == (whole, 1)
 
 
 def test_checkpointing_takes_less_memory_and_more_time() -> None:

@@ -12,7 +12,7 @@ from transpect.core import Glu, Mlp, ModelConfig, Moe, Tags, Transformer, overri
 from transpect.core.feedforward import ACTIVATIONS
 from transpect.core.norms import BranchEnd, Enter, Post, Pre, Sandwich
 from transpect.train import recompute
-from transpect.train.pointwise import ByAutograd, Pointwise, TanhGelu
+from transpect.train.pointwise import ByAutograd, InOnePass, Pointwise, TanhGelu, gated, pointwise
 from transpect.train.recompute import recompute_activations
 
 V, B, T, D = 13, 3, 7, 16
@@ -90,6 +90,39 @@ def test_the_gelu_of_a_gate_is_torchs(dtype: torch.dtype) -> None:
     for found, expected in (pulled, outs):
         assert found.dtype == dtype
         assert torch.allclose(found.double(), expected.double(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("act", ["gelu_tanh", "silu"])
+def test_loops_in_one_pass_are_torchs_operations(act: str, threads: int) -> None:
+    """Of one number and of two, at any length, in vectors and what is left of them, by any number of threads."""
+    way, inputs = (pointwise, 1) if act == "gelu_tanh" else (gated, 2)
+    ours, function = way(ACTIVATIONS[act]), ACTIVATIONS[act]
+    assert isinstance(ours, InOnePass)
+    torchs = ByAutograd(function if inputs == 1 else lambda u, w: function(u) * w)
+    draw = torch.Generator().manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for length in (1, 7, 8, 63, 1001):
+            given = [torch.linspace(-90, 90, length), *torch.randn(inputs - 1, length, generator=draw).unbind()]
+            by = torch.randn(length, generator=draw)
+            slopes, expected = ([torch.empty(length) for _ in given] for _ in range(2))
+            value = torchs.pull(given, by.clone(), expected)
+            assert torch.allclose(ours.value(given), value, rtol=1e-5, atol=1e-6)
+            assert torch.allclose(ours.pull(given, by.clone(), slopes), value, rtol=1e-5, atol=1e-6)
+            for found, right in zip(slopes, expected, strict=True):
+                assert torch.allclose(found, right, rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_number_that_is_none_stays_none() -> None:
+    for way, inputs in ((pointwise(ACTIVATIONS["gelu_tanh"]), 1), (gated(ACTIVATIONS["silu"]), 2)):
+        given = [torch.tensor([1.0, torch.nan, 2.0]) for _ in range(inputs)]
+        out = [torch.empty(3) for _ in given]
+        for value in (way.value(given), way.pull(given, torch.ones(3), out), *out):
+            assert value.isnan().tolist() == [False, True, False]
 
 
 def test_a_layer_of_gpt_keeps_ten_vectors_instead_of_sixteen() -> None:

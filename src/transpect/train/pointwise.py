@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import pi, sqrt
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from transpect.core.feedforward import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from transpect.runtime.machine import Kernel
 
 
 class Pointwise:
@@ -19,7 +23,7 @@ class Pointwise:
         raise AssertionError("abstract")
 
     def pull(self, inputs: Sequence[Tensor], by: Tensor, out: Sequence[Tensor]) -> Tensor:
-        """f(u, …); ``by`` · ∂f/∂u is written to ``out``, for each u."""
+        """f(u, …); ``by`` · ∂f/∂u is written to ``out``, for each u. ``by`` is used up."""
         raise AssertionError("abstract")
 
 
@@ -72,14 +76,59 @@ class TanhGelu(Pointwise):
         return square.mul_(self.CUBIC).add_(self.LINEAR).mul_(x).sigmoid_()
 
 
+class InOnePass(Pointwise):
+    """Loops of our own on torch's threads, where numbers are float32 (`transpect.runtime.kernels.slopes`).
+
+    Args:
+        value, pull: kernels; of the inputs and a place for the result, and of the inputs, ``by`` and places for slopes.
+        other: for numbers of another dtype.
+    """
+
+    def __init__(self, value: Kernel, pull: Kernel, other: Pointwise) -> None:
+        self._value, self._pull, self._other = value, pull, other
+
+    def value(self, inputs: Sequence[Tensor]) -> Tensor:
+        if not _flat(*inputs):
+            return self._other.value(inputs)
+        out = torch.empty_like(inputs[0])
+        self._run(self._value, *inputs, out)
+        return out
+
+    def pull(self, inputs: Sequence[Tensor], by: Tensor, out: Sequence[Tensor]) -> Tensor:
+        if not _flat(*inputs, by, *out):
+            return self._other.pull(inputs, by, out)
+        self._run(self._pull, *inputs, by, *out)
+        return by
+
+    def _run(self, kernel: Kernel, *tensors: Tensor) -> None:
+        from transpect.runtime.borrowed import run_on_torch
+
+        run_on_torch(kernel, *(tensor.detach().view(-1).numpy() for tensor in tensors))
+
+
 def pointwise(act: Callable[[Tensor], Tensor]) -> Pointwise:
     """An activation of `ACTIVATIONS`."""
-    return TanhGelu() if act is ACTIVATIONS["gelu_tanh"] else ByAutograd(act)
+    if act is not ACTIVATIONS["gelu_tanh"]:
+        return ByAutograd(act)
+    from transpect.runtime.borrowed import can_borrow
+    from transpect.runtime.kernels.slopes import gelu, pull_gelu
+
+    return InOnePass(gelu, pull_gelu, TanhGelu()) if can_borrow() else TanhGelu()
 
 
 def gated(act: Callable[[Tensor], Tensor]) -> Pointwise:
     """act(gate) ⊙ up, of (gate, up)."""
-    return ByAutograd(lambda gate, up: act(gate) * up)
+    plain = ByAutograd(lambda gate, up: act(gate) * up)
+    if act is not ACTIVATIONS["silu"]:
+        return plain
+    from transpect.runtime.borrowed import can_borrow
+    from transpect.runtime.kernels.slopes import pull_swiglu, swiglu
+
+    return InOnePass(swiglu, pull_swiglu, plain) if can_borrow() else plain
+
+
+def _flat(*tensors: Tensor) -> bool:
+    return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
 
 
 def _wide(u: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from transpect.train.loss_scale import NO_SCALE, LossScale, NoScale
 from transpect.train.memories import Memories
 from transpect.train.optimizers import set_rate
 from transpect.train.parallel.world import ALONE, World
+from transpect.train.pieces import pieces
 from transpect.train.precision import Precision, arithmetic
 
 DRAWS = 100
@@ -106,7 +107,8 @@ def update(
         tally.add(sums)
         return mean_loss(sums.losses, totals)
 
-    own = world.share(batches, lambda batch: any(criterion.counts(batch)))
+    shared = world.share(batches, lambda batch: any(criterion.counts(batch)))
+    own = pieces(shared, criterion, device, world)
     moved = [batch if batch.ids.device == device else batch.to(device) for batch in own]
     total = world.accumulate(moved, mean, scale.factor, precision)
     scale.undo([weight.grad for weight in model.parameters() if weight.grad is not None])

@@ -67,6 +67,9 @@ class Criterion(ABC):
     unit: ClassVar[str] = "tokens"
     """What the first count counts. Where that is tokens, the loss is nats a token, and has a perplexity."""
 
+    by_rows: ClassVar[bool] = False
+    """Whether its sums are sums over rows, each of which could be read without those beside it."""
+
     def counts(self, batch: Batch) -> Counts:
         """How many terms each part sums over ``batch``, read off the batch alone; all 0 is a batch to pass over."""
         return (batch.n_labels,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from transpect.core.context import NO_MEMORY, Memory
 from transpect.core.model import Transformer
@@ -32,6 +32,7 @@ class TokenCrossEntropy(Criterion):
         scale: see `Criterion.scaled`.
     """
 
+    by_rows: ClassVar[bool] = True
     smoothing: float = 0.0
     scale: float = 1.0
 

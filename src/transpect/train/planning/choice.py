@@ -63,17 +63,18 @@ def choose(
         for own in (size for size in range(each, 0, -1) if each % size == 0):
             for checkpointed in (False, True):
                 tried = replace(work.scaled(own), checkpointed=checkpointed)
-                parts = known.setdefault(tried, []) or known[tried]
+                piece, times = tried.in_pieces()
+                parts = known.setdefault(piece, []) or known[piece]
                 if not parts:
-                    parts += parts_of(config, tried)
-                accumulate = each // own
-                memory = shared_memory(parts, tried, config.vocab_size, optimizer, layout, accumulate, base)
+                    parts += parts_of(config, piece)
+                accumulate, passes = each // own, each // own * times
+                memory = shared_memory(parts, piece, config.vocab_size, optimizer, layout, passes, base)
                 least = memory.peak if least is None else min(least, memory.peak)
                 if memory.peak > hardware.memory * ROOM:
                     continue
-                time = shared_time(parts, tried, hardware, layout, accumulate)
+                time = shared_time(parts, piece, hardware, layout, passes)
                 if layout not in found or time.update < found[layout].time.update:
-                    sent = talk(parts, tried, layout, accumulate)
+                    sent = talk(parts, piece, layout, passes)
                     found[layout] = Chosen(layout, tried, accumulate, memory, time, sent)
     if least is None:
         raise ConfigError(

@@ -23,6 +23,7 @@ from transpect.core.norms import LayerNorm, Norm, PlainLayerNorm, RMSNorm
 from transpect.core.positions import Alibi, Rope
 from transpect.core.stack_config import StackConfig
 from transpect.interop.blank import blank
+from transpect.train.pieces import rows_at_once
 from transpect.train.precision import Precision
 from transpect.train.recompute import AT_ONCE
 from transpect.train.watching.measures import part_of
@@ -45,6 +46,7 @@ class Work:
         masked: attention is given a mask, as packed documents and padded rows need it.
         again: activations are computed again as `recompute_activations` does, which is on a CPU.
         checkpointed: of each layer only its input is kept, and all of it is computed again.
+        by_rows: its loss is a sum over rows, so that a CPU may read some at a time (`transpect.train.pieces`).
     """
 
     rows: int
@@ -56,6 +58,7 @@ class Work:
     masked: bool = False
     again: bool = True
     checkpointed: bool = False
+    by_rows: bool = True
 
     @property
     def n_labels(self) -> int:
@@ -78,6 +81,13 @@ class Work:
         labels = None if self.labels is None else max(1, round(self.labels * share))
         tokens = None if self.tokens is None else max(1, round(self.tokens * share))
         return replace(self, rows=rows, labels=labels, tokens=tokens)
+
+    def in_pieces(self) -> tuple[Work, int]:
+        """What is read at a time, and how often."""
+        if not (self.again and self.by_rows):
+            return self, 1
+        size = rows_at_once(self.rows, self.length + self.source)
+        return self.scaled(size), -(-self.rows // size)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from transpect.core.config import ModelConfig
 from transpect.data.batch import Batch
 from transpect.data.loader import Batches
 from transpect.train.activations import Checkpoint
+from transpect.train.criteria.tokens import CrossEntropy
 from transpect.train.material import gathered
 from transpect.train.planning.parts import Work
 from transpect.train.recipe import Recipe
@@ -82,6 +83,7 @@ def work_of_batch(batch: Batch, recipe: Recipe) -> Work:
         precision=recipe.train.precision,
         masked=batch.tags.start is None,
         checkpointed=isinstance(recipe.train.activations, Checkpoint),
+        by_rows=isinstance(recipe.train.loss, CrossEntropy) and batch.stretch is None,
     )
 
 

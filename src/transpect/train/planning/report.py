@@ -167,19 +167,21 @@ def plan(
     if price is not None:
         hardware = replace(hardware, price=price)
     own = replace(reading.fullest, again=not hardware.gpu)
+    piece, times = own.in_pieces()
     held = memory_of(
-        parts_of(config, own),
-        own,
+        parts_of(config, piece),
+        piece,
         config.vocab_size,
         optimizer,
-        accumulate=spec.accumulate,
+        accumulate=spec.accumulate * times,
         base=base,
         evaluated=reading.evaluated,
     )
     rows = spec.batch_size * spec.accumulate
     fits = held.peak <= hardware.memory * ROOM
     if here and fits:
-        time = time_of(parts_of(config, mean), mean, ThisMachine(), spec.accumulate)
+        usual, times = mean.in_pieces()
+        time = time_of(parts_of(config, usual), usual, ThisMachine(), spec.accumulate * times)
         chosen = [Chosen(Layout(), own, spec.accumulate, held, time, {})]
     else:
         chosen = choose(config, own, rows, optimizer, hardware, devices, base)
