@@ -4,7 +4,7 @@
     python benchmarks/tang_beside.py --steps 40 --seeds 0
     python benchmarks/tang_beside.py --their-rate 2e-3 --their-dropout 0.1
 
-Both read the recipe's poems by its characters, as many rows of as many tokens an update; what is told is nats a character
+Both read the recipe's poems by its characters, as many rows of as many tokens an update; told is nats a character
 of the valid poems, each read by itself and with its end. Theirs is nanoGPT's recipe for characters: learned positions,
 LayerNorm, GELU, a tied head, dropout, N(0, 0.02) with residual projections scaled down, AdamW with decay on matrices,
 warm-up and cosine to a tenth, random stretches of one stream of poems. The exit code is 1 where ours is the worse mean.

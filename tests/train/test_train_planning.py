@@ -4,8 +4,10 @@ What autograd keeps is found by watching every storage that an operation makes, 
 of them live.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -36,12 +38,15 @@ from transpect.train.planning import (
     memory_of,
     parts_of,
     plan,
+    rehearsal,
     report,
     state_bytes,
     time_of,
     training_flops,
 )
 from transpect.train.planning.choice import ROOM
+from transpect.train.planning.peak import HEAP
+from transpect.train.planning.rehearsal import DEPTH, alive, holes, shallow_of
 from transpect.train.planning.scaling import shared_memory, talk
 from transpect.train.precision import arithmetic
 from transpect.train.recompute import recompute_activations
@@ -335,7 +340,7 @@ def test_a_recipe_is_planned_on_this_machine(objective: str, recipe_of: Callable
 def test_a_recipe_that_does_not_fit_is_given_smaller_batches(
     recipe_of: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "_base", lambda recipe: 3 * 10**8)
+    monkeypatch.setattr(report, "base_of", lambda recipe: 3 * 10**8)
     recipe = recipe_of("causal", {"model.d_model": 64, "train.batch_size": 256, "train.accumulate": 1})
     whole = plan(recipe).best.memory
     memory = round((whole.base + 0.4 * (whole.peak - whole.base)) / ROOM)
@@ -343,3 +348,39 @@ def test_a_recipe_that_does_not_fit_is_given_smaller_batches(
     assert not found.fits
     assert found.best.work.rows * found.best.accumulate == 256 and found.best.accumulate > 1
     assert 3 * 10**8 == found.best.memory.base < found.best.memory.peak <= memory * ROOM
+
+
+def test_a_shallow_model_has_the_recipes_rows_and_widths() -> None:
+    deep = config_of("gpt2", n_layers=6)
+    shallow = shallow_of(deep)
+    assert shallow.decoder is not None and shallow.decoder.n_layers == DEPTH
+    assert shallow == deep.map_stacks(n_layers=DEPTH)
+    assert shallow_of(config_of("gpt2", n_layers=1)) == config_of("gpt2", n_layers=1)
+    both = shallow_of(config_of("transformer-base", n_layers=5))
+    assert [stack.n_layers for stack in both.towers.values()] == [DEPTH, DEPTH]
+
+
+def test_what_the_allocator_holds_is_a_share_of_what_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, work = config_of("gpt2", n_layers=6), Work(4, 32)
+    piece, times = work.in_pieces()
+    lives = alive(shallow_of(config), piece, times, AdamW()).peak
+
+    def tried(*_: Any, input: str, **__: Any) -> CompletedProcess[str]:
+        assert json.loads(input)["work"]["rows"] == 4
+        return CompletedProcess([], 0, json.dumps({"held": 3 * lives // 2}), "")
+
+    monkeypatch.setattr(rehearsal.subprocess, "run", tried)
+    monkeypatch.setattr(rehearsal, "_can_look", lambda: True)
+    assert holes(config, work, AdamW(), 1, 10**12) == pytest.approx(0.5, abs=1e-3)
+    assert holes(config, work, AdamW(), 1, 10**3) == HEAP, "there is no room to try it"
+    whole = [memory_of(parts_of(config, piece), piece, 50, 0, heap=heap).peak for heap in (0.0, 0.5)]
+    assert whole[1] == pytest.approx(1.5 * whole[0], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not rehearsal._can_look(), reason="this system does not tell a process's peak")
+@pytest.mark.parametrize("name", ["gpt2", "transformer-base"])
+def test_updates_of_a_shallow_model_are_tried(name: str) -> None:
+    config = config_of(name, n_layers=3, d_model=128, vocab_size=2000)
+    work = Work(16, 64, source=32 if name == "transformer-base" else 0, labels=700, masked=True)
+    assert 0.0 <= holes(config, work, AdamW(), 1, 10**11) < 2.0

@@ -8,7 +8,7 @@ from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig
 from transpect.train.planning.hardware import Hardware
 from transpect.train.planning.parts import Part, Work, parts_of
-from transpect.train.planning.peak import Memory
+from transpect.train.planning.peak import HEAP, Memory
 from transpect.train.planning.scaling import Layout, layouts, shared_memory, shared_time, talk
 from transpect.train.planning.seconds import Time
 
@@ -38,7 +38,14 @@ class Chosen:
 
 
 def choose(
-    config: ModelConfig, work: Work, rows: int, optimizer: int, hardware: Hardware, devices: int = 1, base: int = 0
+    config: ModelConfig,
+    work: Work,
+    rows: int,
+    optimizer: int,
+    hardware: Hardware,
+    devices: int = 1,
+    base: int = 0,
+    heap: float = HEAP,
 ) -> list[Chosen]:
     """The ways that fit, the quickest first; each layout once.
 
@@ -50,6 +57,7 @@ def choose(
         hardware: a kind of device.
         devices: how many.
         base: see `Memory`.
+        heap: see `memory_of`.
 
     Raises:
         ConfigError: nothing fits.
@@ -68,7 +76,7 @@ def choose(
                 if not parts:
                     parts += parts_of(config, piece)
                 accumulate, passes = each // own, each // own * times
-                memory = shared_memory(parts, piece, config.vocab_size, optimizer, layout, passes, base)
+                memory = shared_memory(parts, piece, config.vocab_size, optimizer, layout, passes, base, heap)
                 least = memory.peak if least is None else min(least, memory.peak)
                 if memory.peak > hardware.memory * ROOM:
                     continue

@@ -16,10 +16,9 @@ from transpect.train.planning.parts import WIDE, Part, Work
 CUDA_CONTEXT = 500 << 20
 """Bytes that a process holds on a GPU before its first tensor: some 0.5 GiB on current drivers."""
 
-
 HEAP = 0.45
 """Share of what lives at the peak that glibc's heap holds besides, in the holes between blocks, where freed memory is
-kept (`transpect.base.allocator`): of the allocator, and the same for all recipes (benchmarks/plan.py)."""
+kept (`transpect.base.allocator`) and nobody has tried how much it is (`transpect.train.planning.rehearsal`)."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,7 @@ def memory_of(
     accumulate: int = 1,
     base: int = 0,
     evaluated: int = 0,
+    heap: float = HEAP,
 ) -> Memory:
     """The peak of an update.
 
@@ -81,6 +81,7 @@ def memory_of(
         accumulate: micro-batches of an update.
         base: see `Memory`.
         evaluated: labels of a batch of evaluation; 0 is no evaluation.
+        heap: of a CPU: share of what lives that is held besides, see `transpect.train.planning.rehearsal`.
     """
     weights = sum(part.parameters for part in parts) * WIDE
     earlier = weights if accumulate > 1 else 0
@@ -120,7 +121,7 @@ def memory_of(
     activations: dict[str, int] = {}
     for part, own in zip(body[:living], kept[:living], strict=True):
         activations[part.layer] = activations.get(part.layer, 0) + own
-    holes = round(HEAP * (total - base)) if work.again else 0
+    holes = round(heap * (total - base)) if work.again else 0
     return Memory(base, weights, gradients, optimizer, activations, loss, passing, holes, name)
 
 

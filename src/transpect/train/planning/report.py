@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -11,23 +10,17 @@ import torch
 from transpect.base.allocator import keep_freed_memory
 from transpect.base.devices import set_threads
 from transpect.base.errors import ConfigError
-from transpect.core import Transformer, override, preset
-from transpect.core.tags import Tags
-from transpect.data.batch import Batch
 from transpect.interop.blank import blank
-from transpect.train.optimizers import AdamW
+from transpect.train.planning.base import base_of
 from transpect.train.planning.choice import ROOM, Chosen, choose
 from transpect.train.planning.hardware import Hardware, ThisMachine, this_machine
 from transpect.train.planning.parts import Part, parts_of
-from transpect.train.planning.peak import CUDA_CONTEXT, memory_of, state_bytes
-from transpect.train.planning.reading import Reading, resident, work_of
+from transpect.train.planning.peak import CUDA_CONTEXT, HEAP, memory_of, state_bytes
+from transpect.train.planning.reading import Reading, work_of
+from transpect.train.planning.rehearsal import holes
 from transpect.train.planning.scaling import Layout
 from transpect.train.planning.seconds import time_of, training_flops
 from transpect.train.recipe import Recipe
-from transpect.train.recompute import recompute_activations
-from transpect.train.updates import update
-
-TINY = {"d_model": 64, "n_layers": 1, "n_heads": 2, "d_ff": 128, "vocab_size": 64, "context_length": 64}
 
 
 @dataclass(frozen=True)
@@ -157,7 +150,7 @@ def plan(
     here = hardware is None
     if hardware is None:
         set_threads(spec.threads)
-        base = _base(full)
+        base = base_of(full)
         keep_freed_memory()
         hardware = this_machine()
     else:
@@ -168,6 +161,7 @@ def plan(
         hardware = replace(hardware, price=price)
     own = replace(reading.fullest, again=not hardware.gpu)
     piece, times = own.in_pieces()
+    heap = holes(config, own, spec.optimizer, torch.get_num_threads(), hardware.memory - base) if here else HEAP
     held = memory_of(
         parts_of(config, piece),
         piece,
@@ -176,6 +170,7 @@ def plan(
         accumulate=spec.accumulate * times,
         base=base,
         evaluated=reading.evaluated,
+        heap=heap,
     )
     rows = spec.batch_size * spec.accumulate
     fits = held.peak <= hardware.memory * ROOM
@@ -184,19 +179,6 @@ def plan(
         time = time_of(parts_of(config, usual), usual, ThisMachine(), spec.accumulate * times)
         chosen = [Chosen(Layout(), own, spec.accumulate, held, time, {})]
     else:
-        chosen = choose(config, own, rows, optimizer, hardware, devices, base)
+        chosen = choose(config, own, rows, optimizer, hardware, devices, base, heap)
     parts = parts_of(config, replace(mean, again=own.again))
     return Planned(reading, parts, hardware, devices, chosen, training_flops(parts) * spec.accumulate, fits, hours)
-
-
-def _base(recipe: Recipe) -> int:
-    """What the process of a run holds besides its own tensors: what this one does once it has made an update of a model
-    that is next to nothing, for which all libraries and all code of torch that takes part have been loaded."""
-    if recipe.logging.tensorboard:
-        import_module("torch.utils.tensorboard")
-    config = override(preset("llama"), TINY.items())
-    model = recompute_activations(Transformer(config, seed=0)).train()
-    ids = torch.zeros(4, config.context_length, dtype=torch.int64)
-    batch = Batch(ids, Tags.dense(*ids.shape), ids)
-    update(model, AdamW().build(model), [batch], rate=1e-3, clip=1.0, precision=recipe.train.precision)
-    return resident()

@@ -20,7 +20,7 @@ from transpect.core.config import ModelConfig
 from transpect.train.parallel.fitting import counts_to_share
 from transpect.train.planning.hardware import Hardware
 from transpect.train.planning.parts import WIDE, Part, Work
-from transpect.train.planning.peak import Memory, memory_of
+from transpect.train.planning.peak import HEAP, Memory, memory_of
 from transpect.train.planning.seconds import Time, time_of
 
 
@@ -81,11 +81,18 @@ def talk(parts: Sequence[Part], work: Work, layout: Layout, accumulate: int) -> 
 
 
 def shared_memory(
-    parts: Sequence[Part], work: Work, vocab_size: int, optimizer: int, layout: Layout, accumulate: int, base: int
+    parts: Sequence[Part],
+    work: Work,
+    vocab_size: int,
+    optimizer: int,
+    layout: Layout,
+    accumulate: int,
+    base: int,
+    heap: float = HEAP,
 ) -> Memory:
     """What the fullest device holds: of a pipeline the first stage, through which as many micro-batches are on their
     way as there are stages."""
-    whole = memory_of(parts, work, vocab_size, optimizer, accumulate=accumulate, base=base)
+    whole = memory_of(parts, work, vocab_size, optimizer, accumulate=accumulate, base=base, heap=heap)
     split = layout.tensor * layout.pipeline
     shards = split * (layout.data if layout.sharded else 1)
     underway = min(layout.pipeline, accumulate)
