@@ -20,7 +20,7 @@ _intrinsic: Any = _untyped_intrinsic
 
 _FREEDOMS = {"reassoc", "contract", "arcp", "nsz"}
 """Sums may be taken in any order, so that they are taken by vectors. NaN and infinity stay what they are."""
-OPTIONS: dict[str, Any] = {"fastmath": _FREEDOMS, "boundscheck": False, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {"fastmath": _FREEDOMS, "boundscheck": False}
 """How everything here is compiled."""
 CPU = "TRANSPECT_CPU"
 """The environment variable that names a kind of CPU for `products` where it shall not be the best one."""

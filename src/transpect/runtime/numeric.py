@@ -43,6 +43,18 @@ def same_bits(wanted: Any) -> Any:
 
 
 bits_of, float_of = same_bits(types.int32), same_bits(types.float32)
+
+
+@intrinsic
+def quotient(context: Any, a: Any, b: Any) -> Any:
+    """a / b of float32, infinite or no number where b is 0: numba's own looks for that, and makes no vectors."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fdiv(*args)
+
+    return types.float32(types.float32, types.float32), emit
+
+
 TO_INTEGER = np.float32(1.5 * 2**23)
 """Added to a small number, it leaves the nearest integer in the lowest bits: numba's own rounding gives 64
 bits, of which AVX2 makes no vectors."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from transpect.runtime.machine import kernel
-from transpect.runtime.numeric import exponential
+from transpect.runtime.numeric import exponential, quotient
 
 Array = Any
 ONE = np.float32(1.0)
@@ -28,7 +28,7 @@ def gelu(u: Array, out: Array, rows: Any, part: int, parts: int) -> None:
     u, out = u[share], out[share]
     for i in range(len(u)):
         x = u[i]
-        out[i] = x * (ONE / (ONE + exponential(-x * (LINEAR + CUBIC * x * x))))
+        out[i] = x * quotient(ONE, ONE + exponential(-x * (LINEAR + CUBIC * x * x)))
 
 
 @kernel()
@@ -39,7 +39,7 @@ def pull_gelu(u: Array, by: Array, slope: Array, rows: Any, part: int, parts: in
     for i in range(len(u)):
         x = u[i]
         square = x * x
-        gate = ONE / (ONE + exponential(-x * (LINEAR + CUBIC * square)))
+        gate = quotient(ONE, ONE + exponential(-x * (LINEAR + CUBIC * square)))
         value = x * gate
         slope[i] = by[i] * (gate + value * (ONE - gate) * (LINEAR + STEEP * square))
         by[i] = value
@@ -51,7 +51,7 @@ def swiglu(u: Array, w: Array, out: Array, rows: Any, part: int, parts: int) -> 
     share = slice(len(u) * part // parts, len(u) * (part + 1) // parts)
     u, w, out = u[share], w[share], out[share]
     for i in range(len(u)):
-        out[i] = u[i] * (ONE / (ONE + exponential(-u[i]))) * w[i]
+        out[i] = u[i] * quotient(ONE, ONE + exponential(-u[i])) * w[i]
 
 
 @kernel()
@@ -60,7 +60,7 @@ def pull_swiglu(u: Array, w: Array, by: Array, of_u: Array, of_w: Array, rows: A
     share = slice(len(u) * part // parts, len(u) * (part + 1) // parts)
     u, w, by, of_u, of_w = u[share], w[share], by[share], of_u[share], of_w[share]
     for i in range(len(u)):
-        gate = ONE / (ONE + exponential(-u[i]))
+        gate = quotient(ONE, ONE + exponential(-u[i]))
         value = u[i] * gate
         of_u[i] = by[i] * w[i] * (gate + value * (ONE - gate))
         of_w[i] = by[i] * value

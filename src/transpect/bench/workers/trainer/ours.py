@@ -23,7 +23,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
 
     import transpect
     from transpect.train import load_recipe, session, train
-    from transpect.train.logger import Quiet
+    from transpect.train.watching.logger import Quiet
 
     taken: Counter[str] = Counter()
     session.draw = timed("input", session.draw, taken)  # type: ignore[assignment]
