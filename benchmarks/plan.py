@@ -5,8 +5,8 @@
     python benchmarks/plan.py --memory       # peaks alone, of three updates each; others may use the machine
 
 Each recipe is planned in one process and trained in another. Peak memory is what the system says that the process held
-at most (``ru_maxrss``); time is ``seconds`` of the last line of ``metrics.jsonl``, which is spent on updates. The exit code
-is 1 where one is further off than is allowed.
+at most (``ru_maxrss``); time is ``seconds`` of the last line of ``metrics.jsonl``, which is spent on updates. The exit
+code is 1 where one is further off than is allowed.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ DEPTH: Final = 2
 """Layers of a tower that are tried."""
 UPDATES: Final = 2
 """The second has an optimizer's state from its beginning."""
-PATIENCE: Final = 120.0
+PATIENCE: Final = 300.0
 """Seconds until a trial is given up."""
 
 
