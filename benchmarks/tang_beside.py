@@ -152,6 +152,7 @@ def main() -> int:
     asked = parser.parse_args()
     keep_freed_memory()
     changes = [(f"train.{name}", str(asked.steps)) for name in ("max_steps", "eval_every", "save_every")]
+    changes.append(("train.schedule.warmup", str(WARM)))  # what the recipe's own is of its steps
     losses: dict[str, list[float]] = {"ours": [], "theirs": []}
     for seed in asked.seeds:
         recipe = load_recipe(asked.recipe, [*changes, ("train.seed", str(seed)), ("logging.progress", "none")])

@@ -62,7 +62,7 @@ def holes(config: ModelConfig, work: Work, optimizer: Optimizer, threads: int, r
         return HEAP
     if answer.returncode:
         raise ConfigError("a trial of two updates failed", value=answer.stderr.strip().splitlines()[-1:])
-    return max(0.0, json.loads(answer.stdout)["held"] / lives.peak - 1.0)
+    return max(0.0, float(json.loads(answer.stdout)["held"]) / lives.peak - 1.0)
 
 
 def shallow_of(config: ModelConfig) -> ModelConfig:

@@ -27,14 +27,13 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
     model = style.opened(Path(options["directory"]))
     begun_with = {name: weight.clone() for name, weight in model.state_dict().items()}
     loss_of: Any = torch.compile(model) if options["compiled"] else model
-    rows = load_file(options["rows"])
+    rows: Any = load_file(options["rows"])
     train, valid = (rows[name].split(options["batch"]) for name in ("train", "valid"))
     lower = options["dtype"] != "float32"
 
-    def loss(batch: torch.Tensor) -> torch.Tensor:
+    def loss(batch: torch.Tensor) -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=lower):
-            out: torch.Tensor = loss_of(batch[:, 0], batch[:, 1])
-        return out
+            return loss_of(batch[:, 0], batch[:, 1])
 
     @torch.no_grad()
     def estimate() -> float:

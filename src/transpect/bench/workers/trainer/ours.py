@@ -26,9 +26,10 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
     from transpect.train.watching.logger import Quiet
 
     taken: Counter[str] = Counter()
-    session.draw = timed("input", session.draw, taken)  # type: ignore[assignment]
-    for name, method in SHARES.items():
-        setattr(session.Session, method, timed(name, getattr(session.Session, method), taken))
+    watched: list[tuple[str, Any, str]] = [("input", session, "draw")]
+    watched += [(name, session.Session, method) for name, method in SHARES.items()]
+    for name, owner, function in watched:
+        setattr(owner, function, timed(name, getattr(owner, function), taken))
     recipe = load_recipe(Path(options["recipe"]), [("train.threads", str(options["threads"]))])
 
     class Clock(Quiet):

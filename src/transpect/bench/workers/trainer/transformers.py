@@ -29,13 +29,13 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
 
     train, valid = dataset("train"), dataset("valid")
 
-    class InOrder(transformers.Trainer):  # type: ignore[misc]
+    class InOrder(transformers.Trainer):
         """Rows as they come, which the others read as well."""
 
         def _get_train_sampler(self, *_: Any) -> Any:
-            return torch.utils.data.SequentialSampler(train)  # type: ignore[arg-type]
+            return torch.utils.data.SequentialSampler(train)
 
-    class Clock(transformers.TrainerCallback):  # type: ignore[misc]
+    class Clock(transformers.TrainerCallback):
         """When the first update is about to be made."""
 
         def on_train_begin(self, *_: Any, **__: Any) -> None:
