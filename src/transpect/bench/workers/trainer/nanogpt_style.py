@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 
@@ -60,8 +60,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
                     print(f"iter {step}: loss {own.item():.4f}")
                 if step % options["every"] == 0:
                     estimated = estimate()
-                    checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "iter_num": step}
-                    torch.save(checkpoint, Path(folder) / "ckpt.pt")
+                    save_file(_tensors(model, optimizer), Path(folder) / "ckpt.safetensors")
             seconds = perf_counter() - begun
         return {
             "count": {"run": asked["steps"] * options["tokens"]},
@@ -71,6 +70,13 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
         }
 
     return {"versions": {"torch": str(torch.__version__)}}, run
+
+
+def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Weights and what the optimizer remembers."""
+    states = optimizer.state_dict()["state"].items()
+    moments = {f"optimizer.{index}.{name}": value for index, state in states for name, value in state.items()}
+    return {**model.state_dict(), **moments}
 
 
 def _model_file() -> Any:
