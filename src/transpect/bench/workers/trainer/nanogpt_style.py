@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,7 +58,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 if step % options["log_every"] == 0:
-                    print(f"iter {step}: loss {own.item():.4f}")
+                    sys.stderr.write(f"iter {step}: loss {own.item():.4f}\n")
                 if step % options["every"] == 0:
                     estimated = estimate()
                     save_file(_tensors(model, optimizer), Path(folder) / "ckpt.safetensors")
