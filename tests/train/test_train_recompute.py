@@ -11,6 +11,7 @@ from torch.nn import functional
 from transpect.core import Glu, Mlp, ModelConfig, Moe, Tags, Transformer, override, preset
 from transpect.core.feedforward import ACTIVATIONS
 from transpect.core.norms import BranchEnd, Enter, Post, Pre, Sandwich
+from transpect.runtime.borrowed import _entry, can_borrow
 from transpect.train import recompute
 from transpect.train.pointwise import ByAutograd, InOnePass, Pointwise, TanhGelu, gated, pointwise
 from transpect.train.recompute import recompute_activations
@@ -143,3 +144,12 @@ def graph_of(model: Transformer) -> int:
     kept = sum(event.self_cpu_memory_usage for event in record.key_averages())
     del hidden
     return kept // 4
+
+
+@pytest.mark.skipif(not can_borrow(), reason="torch has no threads of GNU's OpenMP here")
+def test_threads_of_other_packages_are_left_alone() -> None:
+    """sentencepiece brings the same library under another name, and so may any package."""
+    import sentencepiece  # noqa: F401
+
+    _entry.cache_clear()
+    assert can_borrow()

@@ -59,7 +59,12 @@ def _entry() -> Any:
     except OSError:
         return None
     found = set(re.findall(r"\S*/libgomp[^/\s]*\.so[\w.]*$", maps, re.MULTILINE))
-    own = [path for path in found if Path(path).parent.is_relative_to(Path(torch.__file__).parents[1])]
+    package = Path(torch.__file__).resolve().parent
+    homes = (
+        package / "lib",
+        package.with_name("torch.libs"),
+    )  # other packages bring their own, with threads of its own
+    own = [path for path in found if Path(path).resolve().parent in homes]
     if len(own) != 1:
         return None
     entry = ctypes.CDLL(own[0], mode=os.RTLD_NOLOAD | os.RTLD_LAZY).GOMP_parallel
