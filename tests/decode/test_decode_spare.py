@@ -70,6 +70,7 @@ def test_whatever_the_cache(kind: CacheKind, tools: Any) -> None:
     assert bool(drafted) != isinstance(kind, Sliding)  # a memory of the last tokens takes nothing back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["int8", "int4"])
 def test_weights_in_a_format(name: str, tools: Any) -> None:
     """Those of 4 bits are not read at the price of one row."""

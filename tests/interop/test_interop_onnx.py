@@ -159,6 +159,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Written
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRID)
 def test_a_graph_says_what_the_model_says(name: str, written: Callable[[str], Written]) -> None:
     model, files = written(name).model, written(name).files

@@ -77,6 +77,7 @@ def left_behind(run: Path) -> tuple[str, ...]:
     return tuple(sorted({path.name.partition(".tmp-")[0] for path in run.iterdir()}))
 
 
+@pytest.mark.slow
 def test_killed_at_any_operation_of_a_save_it_goes_on_from_a_complete_state(
     recipe_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assert_same: Same, stop_at: Stop
 ) -> None:
