@@ -207,6 +207,7 @@ def test_all_seeds_have_one_vocabulary_and_one_text_to_evaluate_on(plain, tmp_pa
     assert other.trainings[0].key != plan.trainings[0].key, "which holds out something else"
 
 
+@pytest.mark.slow
 def test_where_the_first_process_is_killed_the_others_end(plain, tmp_path) -> None:
     content = plain(variants={"rope": {"model.positions": "rope"}, "alibi": {"model.positions": "alibi"}})
     content["train"]["max_steps"] = 10**6

@@ -80,6 +80,7 @@ def test_keys_in_blocks(block: int) -> None:
     check(built(Alibi(), ATTENTION["gqa"]), Layout(block))
 
 
+@pytest.mark.slow
 def test_bfloat16_is_the_model_in_float32() -> None:
     """Weights are rounded, what is computed from them is not."""
     model = built(Rope(), ATTENTION["gqa"], ffn=Mlp(d_ff=40)).to(torch.bfloat16)
