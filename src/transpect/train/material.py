@@ -12,7 +12,7 @@ from transpect.core.heads import Head, SequenceClass, TokenClass
 from transpect.data.documents import Documents, TextsAlone
 from transpect.data.split import split
 from transpect.interop import load_generation
-from transpect.interop.heads import head_of_kind
+from transpect.interop.heads import has_family, head_of_kind
 from transpect.text import Tokenizer, train_tokenizer
 from transpect.text.train import resolve_kind
 from transpect.train.model.vocabulary import extended, open_tokenizer
@@ -83,7 +83,9 @@ def settled(recipe: Recipe, train: Documents, valid: Documents | None) -> Recipe
 def _of_family(head: Head, config: ModelConfig) -> Head:
     """A head that an objective brings along, as the family of the model has it, so that what is saved is of the family
     too: its projection may have no bias, or read another vector."""
-    usual = None if head is config.head else head_of_kind(config, head.kind)
+    if head is config.head or has_family(replace(config, head=head)):
+        return head
+    usual = head_of_kind(config, head.kind)
     if isinstance(usual, SequenceClass | TokenClass) and isinstance(head, SequenceClass | TokenClass):
         return replace(usual, n_classes=head.n_classes)
     return head
