@@ -2,7 +2,8 @@
 
 A loss that is a sum over rows has a gradient that is one too, so a micro-batch may be read piece by piece; only what a
 piece needs for its backward pass lives then. Each piece costs reading and writing all gradients once more, some
-12·P bytes beside 6·P operations a token for P weights: with `AT_ONCE` tokens, one or two hundredths of the time.
+12·P bytes beside 6·P operations a token for P weights: with `AT_ONCE` tokens, by this count one or two hundredths
+of the time.
 """
 
 from __future__ import annotations
