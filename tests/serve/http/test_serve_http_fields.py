@@ -135,6 +135,11 @@ CONVERSATIONS = [
     ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a"}}]}, False),
     ({"role": "user", "content": "a", "extra": 1}, False),
     ({"role": "user", "content": 1}, False),
+    ({"role": "user", "content": None}, False),
+    ({"role": "tool", "tool_call_id": "x"}, False),
+    ({"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}, True),
+    ({"role": "assistant", "tool_calls": []}, False),
+    ({"role": "assistant"}, False),
     ({"content": "a"}, False),
 ]
 ITEMS = [

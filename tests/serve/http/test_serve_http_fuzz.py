@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from transpect.serve.http import openapi
+from transpect.serve.http.answers import ANSWERS
 from transpect.serve.http.limits import Limits
 
 TABLES = {route: make(Limits()) for route, (make, _) in openapi.TABLES.items()}
+SAYS = {route: Draft202012Validator(ANSWERS[route]) for route in TABLES}
 NEIGHBOUR = {"model": "writer", "prompt": "小猫", "max_tokens": 5, "temperature": 1, "seed": 9, "logprobs": 2}
 
 ENDS = ("response.completed", "response.incomplete", "error")
@@ -89,6 +92,8 @@ def check(api: Any, route: str, raw: bytes) -> None:
     elif answer.headers["content-type"].startswith("text/event-stream"):
         *_, last = answer.events
         assert last == "[DONE]" or last.get("error") or last["type"] in ENDS, answer.body
+    else:
+        assert SAYS[route].is_valid(answer.json), (route, raw, [*SAYS[route].iter_errors(answer.json)])
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

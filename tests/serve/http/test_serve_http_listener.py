@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import socket
+import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from transpect.serve.http.limits import Limits
 from transpect.serve.http.listener import KEPT, Listener, bound
+from transpect.serve.http.protocol import GuardedProtocol
 
 
 class Echo(asyncio.Protocol):
@@ -89,3 +94,19 @@ def test_it_listens_at_every_address_of_a_name() -> None:
         assert one.getsockname()[0] == "127.0.0.1"
         with pytest.raises(OSError, match="in use"):
             bound("127.0.0.1", one.getsockname()[1], 5)
+
+
+def test_a_connection_that_is_gone_leaves_nothing(build: Any, listen: Any) -> None:
+    """Not even until the time is over that its reader would have had."""
+    with listen(build(limits=Limits(send_seconds=600))) as server:
+        made = weakref.WeakSet[GuardedProtocol]()
+        for way in ("close", "keep-alive"):
+            with socket.create_connection(("127.0.0.1", server.port)) as own:
+                own.sendall(f"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: {way}\r\n\r\n".encode())
+                assert own.recv(100).startswith(b"HTTP/1.1 200")
+                made.update(server.server.server_state.connections)
+        end = time.monotonic() + 20
+        while made:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+            gc.collect()

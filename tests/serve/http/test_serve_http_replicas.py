@@ -145,12 +145,14 @@ def test_numbers_of_replicas_have_their_names(front: Any) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_of_which_one_is_killed(
-    language_models: dict[str, LanguageModel], tmp_path: Path, monkeypatch: Any
+@pytest.mark.parametrize("parts", [1, 2])
+def test_two_replicas_of_which_one_is_killed(
+    parts: int, language_models: dict[str, LanguageModel], tmp_path: Path, monkeypatch: Any
 ) -> None:
     language_models["writer"].save(tmp_path / "tiny")
     monkeypatch.setenv("TRANSPECT_API_KEYS", "me:0123456789abcdef")
-    config = ServerConfig((ModelSpec(str(tmp_path / "tiny"), "tiny"),), port=0, replicas=2)
+    model = ModelSpec(str(tmp_path / "tiny"), "tiny", tensor_parallel=parts)
+    config = ServerConfig((model,), port=0, replicas=2)
     address: list[str] = []
     server = open_front(config, lambda: config, os.environ, started=address.append)
     monkeypatch.setattr(server, "_reload", None)  # signals are for a process's first thread
@@ -188,6 +190,7 @@ def test_two_processes_of_which_one_is_killed(
         server.stop()
         thread.join(60)
     assert not thread.is_alive()
+    assert [own.status for own in replicas] == [0, 0], "they end in good order"
 
 
 def wait_for(holds: Callable[[], Any]) -> None:

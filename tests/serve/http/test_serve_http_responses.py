@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from jsonschema import Draft202012Validator
 
 from transpect.serve.http.app import ROUTES
 
@@ -112,5 +113,28 @@ def test_the_document_describes_every_route(api: Any) -> None:
     routes = {route.path: route.methods for route in ROUTES}
     for path in set(routes) - {"/", "/openapi.json", "/v1/models/{model:path}"}:
         assert ("post" if "POST" in (routes[path] or ()) else "get") in document["paths"][path], path
-    schema = document["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["required"] == ["prompt"] and schema["properties"]["n"]["anyOf"][0]["maximum"] == 16
+    schemas = {path: asked_by(own["post"])["schema"] for path, own in document["paths"].items() if "post" in own}
+    one = schemas["/v1/completions"]
+    assert one["required"] == ["model", "prompt"] and one["properties"]["n"]["anyOf"][0]["maximum"] == 16
+    assert one["properties"]["model"]["enum"][:2] == ["writer", "writer-alias"]
+    assert schemas["/v1/embeddings"]["properties"]["model"]["enum"] == ["vectors", "vectors-alias"]
+
+
+def asked_by(described: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = described["requestBody"]["content"]["application/json"]
+    return found
+
+
+def test_the_examples_of_the_document_are_answered_as_it_says(api: Any) -> None:
+    for path, own in api("/openapi.json").json["paths"].items():
+        described = own.get("post") or own["get"]
+        answer = api(path.replace("{model}", "writer"), asked_by(described)["example"] if "post" in own else None)
+        assert answer.status == 200, (path, answer.body)
+        said = described["responses"]["200"]["content"]
+        assert answer.headers["content-type"].partition(";")[0] in said, path
+        if "application/json" in said:
+            assert says(said).is_valid(answer.json), (path, [*says(said).iter_errors(answer.json)])
+
+
+def says(said: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator(said["application/json"]["schema"])

@@ -75,7 +75,7 @@ def _ready(port: int) -> bool:
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         connection.request("GET", "/v1/models")
-        return connection.getresponse().status == 200
+        return connection.getresponse().status in (200, 401)  # or wants a key
     except OSError:
         return False
 

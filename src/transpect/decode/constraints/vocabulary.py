@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -49,6 +50,7 @@ class Vocabulary:
         self._later_tokens = _tokens(self.later)
         self._first_tokens = self._later_tokens if self.first == self.later else _tokens(self.first)
         self._compiled: OrderedDict[Language, tuple[LLMatcher, LLMatcher]] = OrderedDict()
+        self._changing = Lock()  # a server prepares requests in several threads
 
     def matchers(self, language: Language) -> tuple[LLMatcher, LLMatcher]:
         """Two matchers at the beginning of a text of the language, to be copied and never moved: the first knows which
@@ -57,16 +59,19 @@ class Vocabulary:
         Raises:
             GenerationError: a language that can't be compiled.
         """
-        if language not in self._compiled:
+        found = self._compiled.get(language)
+        if found is None:
             grammar = language.grammar(self._spelled)
-            self._compiled[language] = (
+            found = (
                 _compiled(self._first_tokens, language, grammar),
                 _compiled(self._later_tokens, language, grammar),
             )
+        with self._changing:
+            self._compiled[language] = found
+            self._compiled.move_to_end(language)
             if len(self._compiled) > _GRAMMARS:
                 self._compiled.popitem(last=False)
-        self._compiled.move_to_end(language)
-        return self._compiled[language]
+        return found
 
     def byte_ids(self, text: bytes) -> list[int]:
         """The ids by which a matcher reads bytes."""

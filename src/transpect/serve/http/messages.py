@@ -95,7 +95,19 @@ class Messages(Kind):
 
     def schema(self) -> dict[str, Any]:
         """See `Kind.schema`."""
-        return Items(Object(self._fields), self._limits.messages, 1).schema()
+        others = Choice(tuple(role for role in ROLES if role != "assistant"))
+        kinds = [{"role": others, "content": self._fields["content"].kind}]
+        kinds += [
+            {"role": Choice(("assistant",)), name: kind}  # who says something, or calls
+            for name, kind in (
+                ("content", self._fields["content"].kind),
+                ("tool_calls", Items(Object(_CALL), self._limits.tools, 1)),
+                ("function_call", self._fields["function_call"].kind),
+            )
+        ]
+        needed = [{name: Field(kind, required=True) for name, kind in own.items()} for own in kinds]
+        one = {"anyOf": [Object({**self._fields, **own}).schema() for own in needed]}
+        return {"type": "array", "items": one, "minItems": 1, "maxItems": self._limits.messages}
 
     def _message(self, value: Any, param: str) -> dict[str, Any]:
         if not isinstance(value, dict):

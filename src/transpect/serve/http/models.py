@@ -23,6 +23,16 @@ _PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds between two attempts to start an engine that dies again and again."""
 
 
+ABILITIES: Final = {
+    "write": "write text",
+    "translate": "translate",
+    "embed": "give embeddings",
+    "classify": "tell classes",
+    "fill_mask": "fill masks",
+}
+"""What a route needs, in words."""
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """A model to serve.
@@ -97,29 +107,26 @@ class Served:
         own = self.lm.model.config.context_length
         return min(own, self.spec.engine.context or own)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and its other ones."""
+        return self.id, *self.spec.aliases
+
+    def can(self, ability: str) -> bool:
+        """Whether it is made for one of `ABILITIES`."""
+        config = self.lm.model.config
+        kinds = {"embed": Pooled, "classify": SequenceClass, "fill_mask": MaskedLM}
+        between = ability != "translate" or config.kind == "encoder-decoder"
+        return isinstance(config.head, kinds.get(ability, CausalLM)) and between
+
     def needs(self, ability: str) -> None:
         """Refuse a request that this model is not made for.
 
         Raises:
             ApiError: 400.
         """
-        config = self.lm.model.config
-        able = {
-            "write": isinstance(config.head, CausalLM),
-            "translate": isinstance(config.head, CausalLM) and config.kind == "encoder-decoder",
-            "embed": isinstance(config.head, Pooled),
-            "classify": isinstance(config.head, SequenceClass),
-            "fill_mask": isinstance(config.head, MaskedLM),
-        }
-        if not able[ability]:
-            words = {
-                "write": "write text",
-                "translate": "translate",
-                "embed": "give embeddings",
-                "classify": "tell classes",
-                "fill_mask": "fill masks",
-            }
-            raise bad("model", f"The model '{self.id}' does not {words[ability]}.", "model_not_capable")
+        if not self.can(ability):
+            raise bad("model", f"The model '{self.id}' does not {ABILITIES[ability]}.", "model_not_capable")
 
 
 Open = Callable[[ModelSpec], Served]
@@ -228,7 +235,7 @@ def alive(model: Served) -> Served:
 def _by_name(models: Iterable[Served]) -> dict[str, Served]:
     found: dict[str, Served] = {}
     for own in models:
-        for name in (own.spec.id, *own.spec.aliases):
+        for name in own.names:
             if name in found:
                 raise ConfigError("each model needs a name of its own", value=name, remedy="Write NAME=MODEL.")
             found[name] = own

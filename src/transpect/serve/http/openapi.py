@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from transpect import __version__
-from transpect.serve.http.fields import Object, Table
+from transpect.serve.http.answers import ANSWERS
+from transpect.serve.http.fields import Choice, Object, Table
 from transpect.serve.http.limits import Limits
+from transpect.serve.http.models import Models
 from transpect.serve.http.routes import chat, completions, embeddings, masks, reading, responses, tokens
 
 __all__ = ["TABLES", "document"]
@@ -28,11 +31,31 @@ TABLES: Final[Mapping[str, tuple[Callable[[Limits], Table], str]]] = {
 _GETS: Final = {
     "/": ("A page to talk to the models.", "text/html", ()),
     "/v1/models": ("The models.", "application/json", ()),
-    "/v1/models/{model}": ("One of the models.", "application/json", ("404",)),
+    "/v1/models/{model}": ("One of the models.", "application/json", ()),
     "/health": ("Whether every engine lives.", "application/json", ("503",)),
     "/ready": ("Whether requests are taken.", "application/json", ("503",)),
     "/metrics": ("Numbers for Prometheus.", "text/plain", ()),
     "/openapi.json": ("This document.", "application/json", ()),
+}
+_EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "/v1/completions": {"prompt": "The quick brown fox", "max_tokens": 16},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 64},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 64},
+    "/v1/translate": {"text": "The cat eats fish.", "max_tokens": 64},
+    "/v1/embeddings": {"input": ["a text", "another one"]},
+    "/v1/classify": {"input": ["a text", "another one"]},
+    "/v1/fill-mask": {"input": "The cat eats [MASK]."},
+    "/tokenize": {"prompt": "The quick brown fox"},
+    "/detokenize": {"tokens": [5, 6]},
+}
+_ABILITIES: Final = {
+    "/v1/completions": "write",
+    "/v1/chat/completions": "write",
+    "/v1/responses": "write",
+    "/v1/translate": "translate",
+    "/v1/embeddings": "embed",
+    "/v1/classify": "classify",
+    "/v1/fill-mask": "fill_mask",
 }
 _STREAM: Final = {"text/event-stream": {"schema": {"type": "string"}}}
 
@@ -50,34 +73,41 @@ _ERRORS: Final = {
     "503": "About to stop, or the engine has failed.",
     "504": "The answer took too long.",
 }
+_ERROR: Final = {"$ref": "#/components/schemas/Error"}
 _OF_ALL: Final = ("400", "401", "403", "408", "431", "500")
 
 
-def document(limits: Limits, *, keys: bool = True) -> dict[str, Any]:
+def document(limits: Limits, *, keys: bool = True, models: Models | None = None) -> dict[str, Any]:
     """The description.
 
     Args:
         limits: of requests.
         keys: whether requests need one.
+        models: that requests may name; None is any.
     """
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    errors = {status: {"description": told, "content": error} for status, told in _ERRORS.items()}
-    value = {"application/json": {"schema": {"type": "object"}}}
+    errors = {status: {"description": told, "content": _json(_ERROR)} for status, told in _ERRORS.items()}
     paths: dict[str, Any] = {}
     for path, (table, told) in TABLES.items():
-        fields = table(limits)
-        body = {"required": True, "content": {"application/json": {"schema": Object(fields).schema()}}}
-        content = {**value, **(_STREAM if "stream" in fields else {})}
-        answers = {"200": {"description": "The answer.", "content": content}, **errors}
+        fields, example = table(limits), dict(_EXAMPLES[path])
+        if models is not None:
+            names = _names(models, _ABILITIES.get(path))
+            fields = {**fields, "model": replace(fields["model"], kind=Choice(names), required=len(models.all) > 1)}
+            example |= {"model": names[0]} if names else {}
+        content = _json(Object(fields).schema())
+        content["application/json"]["example"] = example
+        answer = {**_json(ANSWERS[path]), **(_STREAM if "stream" in fields else {})}
+        answers = {"200": {"description": "The answer.", "content": answer}, **errors}
+        body = {"required": True, "content": content}
         paths[path] = {"post": {"summary": told, "requestBody": body, "responses": answers}}
     for path, (told, kind, also) in _GETS.items():
-        good = {"description": told, "content": value if kind == "application/json" else {kind: {}}}
-        answers = {"200": good, **{status: errors[status] for status in _OF_ALL}}
-        answers |= {status: {"description": told} for status in also}
+        content = _json(ANSWERS[path]) if path in ANSWERS else {kind: {}}
+        answers = {"200": {"description": told, "content": content}, **{status: errors[status] for status in _OF_ALL}}
+        answers |= {status: {"description": told, "content": content} for status in also}
         paths[path] = {"get": {"summary": told, "responses": answers}}
-    paths["/v1/models/{model}"]["get"]["parameters"] = [
-        {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    ]
+    named = {"type": "string", "minLength": 1} if models is None else Choice(_names(models)).schema()
+    one = paths["/v1/models/{model}"]["get"]
+    one["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": named}]
+    one["responses"]["404"] = errors["404"]
     paths["/health"]["get"]["security"] = []
     texts = {"type": ["string", "null"]}
     inner = {"message": {"type": "string"}, "type": {"type": "string"}, "param": texts, "code": texts}
@@ -92,3 +122,13 @@ def document(limits: Limits, *, keys: bool = True) -> dict[str, Any]:
             "schemas": {"Error": {"type": "object", "properties": wrapped, "required": ["error"]}},
         },
     }
+
+
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _names(models: Models, ability: str | None = None) -> tuple[str, ...]:
+    """Those of the models that can do something."""
+    able = [own for own in models.all if ability is None or own.can(ability)]
+    return tuple(name for own in able for name in own.names)

@@ -49,6 +49,7 @@ class GuardedProtocol(H11Protocol):
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._limits = limits
         self._deadline: asyncio.TimerHandle | None = None
+        self._last: asyncio.TimerHandle | None = None
         self._ahead = bytearray()
         self._refused = False
 
@@ -67,6 +68,7 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._have_head()
+        self._let_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -85,7 +87,8 @@ class GuardedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """The turn of what was sent ahead; and a reader has some time to take what is left in the buffer."""
         super().on_response_complete()
-        self.loop.call_later(self._limits.send_seconds, self._cut_off, self.cycle)
+        self._let_read()
+        self._last = self.loop.call_later(self._limits.send_seconds, self._cut_off, self.cycle)
         if self._ahead and not self.transport.is_closing():
             data = bytes(self._ahead)
             self._ahead.clear()
@@ -114,6 +117,11 @@ class GuardedProtocol(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _let_read(self) -> None:
+        if self._last is not None:  # a timer that waits for nothing would keep all of a connection that is gone
+            self._last.cancel()
+            self._last = None
 
     def _out_of_time(self) -> None:
         self._deadline = None

@@ -70,6 +70,7 @@ class Partners:
     def __init__(self, path: str, dtype: str | None, size: int) -> None:
         self._path, self._dtype, self.size = path, dtype, size
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._threads = max(1, torch.get_num_threads() // size)  # of what a replica was given, not of the machine
         self._numbers, self._over = count(), deque[int]()
         self._ending = True
         self._lost: Callable[[Exception], None] = lambda _: None
@@ -87,12 +88,10 @@ class Partners:
         """
         self._lost, self._ending = lost, False
         self._over.clear()
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        share = max(1, cores // self.size)
-        torch.set_num_threads(share)
+        torch.set_num_threads(self._threads)
         self._folder = tempfile.TemporaryDirectory(prefix="transpect-")
         file = Path(self._folder.name) / "met"
-        environ = {_THREADS: str(share), **os.environ}
+        environ = {**os.environ, _THREADS: str(self._threads)}
         command = [sys.executable, "-m", "transpect.serve.tensor.partner"]
         self._processes = [
             subprocess.Popen(

@@ -52,6 +52,11 @@ class Replica:
         """Of the process; None where there is none."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def status(self) -> int | None:
+        """How the process has ended; None where it runs, or there is none."""
+        return None if self._process is None else self._process.returncode
+
     async def keep(self, told: Callable[[Replica], object] = lambda _: None) -> None:
         """Start it, and again whenever it ends, until `stop`.
 

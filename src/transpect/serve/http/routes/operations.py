@@ -13,7 +13,7 @@ from transpect.serve.http.streams import Json
 async def models(request: Request) -> Response:
     """``GET /v1/models``: all models, under each of their names."""
     all_of_them = service_of(request).models.all
-    return Json({"object": "list", "data": [_card(own, name) for own in all_of_them for name in _names(own)]})
+    return Json({"object": "list", "data": [_card(own, name) for own in all_of_them for name in own.names]})
 
 
 async def model(request: Request) -> Response:
@@ -48,11 +48,7 @@ async def openapi(request: Request) -> Response:
     from transpect.serve.http.openapi import document  # which names all routes
 
     service = service_of(request)
-    return Json(document(service.limits, keys=len(service.keys) > 0))
-
-
-def _names(served: Served) -> tuple[str, ...]:
-    return served.id, *served.spec.aliases
+    return Json(document(service.limits, keys=len(service.keys) > 0, models=service.models))
 
 
 def _card(served: Served, name: str) -> dict[str, object]:
