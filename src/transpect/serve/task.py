@@ -192,7 +192,8 @@ class Task:
             steps = Guided(steps, [row.params.guidance_scale for row in rows])
         if not rows[0].params.max_new_tokens:
             steps.prefill()  # for its echo
-            events: Iterator[Event] = (row.nothing() for row in rows)
+            # as many as are asked for: those of a beam search, or the best of several, begin as one row
+            events: Iterator[Event] = (rows[0].twin(choice).nothing() for choice in range(rows[0].params.n))
         else:
             events = decode(steps, rows)
         for event in events:

@@ -154,23 +154,6 @@ def test_logprobs_are_those_of_the_model(api: Any, language_models: dict[str, La
     assert raw.decode(errors="ignore") == choice["message"]["content"].replace("\ufffd", "")
 
 
-@pytest.mark.parametrize("tokens", [0, 2])
-def test_an_echo_tells_how_probable_the_prompt_is(
-    tokens: int, api: Any, language_models: dict[str, LanguageModel]
-) -> None:
-    (score,) = language_models["writer"].score(PROMPT)
-    body = {"model": "writer", "prompt": PROMPT, "max_tokens": tokens, "logprobs": 1, "echo": True}
-    (choice,) = api("/v1/completions", body).json["choices"]
-    first, *rest = choice["logprobs"]["token_logprobs"]
-    assert first is None and rest[: len(score.logprobs)] == pytest.approx(score.logprobs, abs=1e-4)
-    assert len(rest) == len(score.logprobs) + tokens
-    for name, at in zip(choice["logprobs"]["tokens"][1:], choice["logprobs"]["text_offset"][1:], strict=True):
-        assert name.startswith("bytes:") or choice["text"][at:].startswith(name)
-    pieces = [own["choices"][0]["logprobs"] for own in api("/v1/completions", {**body, "stream": True}).events[:-1]]
-    for name in choice["logprobs"]:
-        assert [value for own in pieces for value in own[name]] == choice["logprobs"][name]
-
-
 def test_an_output_is_held_to_a_schema(api: Any) -> None:
     schema = {
         "type": "object",

@@ -31,6 +31,23 @@ class Place:
     offset: int = 0
     decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
 
+    def take(self, raw: bytes) -> int:
+        """Where a token of these bytes begins; the next one follows it."""
+        begun, _ = self.decoder.getstate()
+        broken = bool(begun) and not _goes_on(begun, raw[:1])  # which the text has as one character of its own
+        begins = self.offset + broken
+        self.offset += len(self.decoder.decode(raw))
+        return begins
+
+
+def _goes_on(begun: bytes, byte: bytes) -> bool:
+    """Whether a byte belongs to a character that has begun."""
+    try:
+        getincrementaldecoder("utf-8")().decode(begun + byte)
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 class Spelling:
     """How the tokens of a model are spelled.
@@ -84,9 +101,13 @@ class Spelling:
             out["tokens"].append(name)
             out["token_logprobs"].append(top.get(name))
             out["top_logprobs"].append(top or None)
-            out["text_offset"].append(place.offset)
-            if own.token not in self._tokenizer.special_ids:  # which have no text
-                place.offset += len(name) if raw is None else len(place.decoder.decode(bytes(raw)))
+            if own.token in self._tokenizer.special_ids:  # which have no text
+                out["text_offset"].append(place.offset)
+            elif raw is not None:
+                out["text_offset"].append(place.take(bytes(raw)))
+            else:
+                out["text_offset"].append(place.offset)
+                place.offset += len(name)
         return out
 
     def _entry(self, token: int, logprob: float) -> dict[str, Any]:

@@ -1,0 +1,55 @@
+"""Log-probabilities of completions: of which tokens, and where these begin."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from transpect.lm import LanguageModel
+from transpect.serve.http.logprobs import Place
+
+PROMPT = "The quick brown"
+
+
+@pytest.mark.parametrize("tokens", [0, 2])
+def test_an_echo_tells_how_probable_the_prompt_is(
+    tokens: int, api: Any, language_models: dict[str, LanguageModel]
+) -> None:
+    (score,) = language_models["writer"].score(PROMPT)
+    body = {"model": "writer", "prompt": PROMPT, "max_tokens": tokens, "logprobs": 1, "echo": True}
+    (choice,) = api("/v1/completions", body).json["choices"]
+    first, *rest = choice["logprobs"]["token_logprobs"]
+    assert first is None and rest[: len(score.logprobs)] == pytest.approx(score.logprobs, abs=1e-4)
+    assert len(rest) == len(score.logprobs) + tokens
+    for name, at in zip(choice["logprobs"]["tokens"][1:], choice["logprobs"]["text_offset"][1:], strict=True):
+        assert name.startswith("bytes:") or choice["text"][at:].startswith(name)
+    pieces = [own["choices"][0]["logprobs"] for own in api("/v1/completions", {**body, "stream": True}).events[:-1]]
+    for name in choice["logprobs"]:
+        assert [value for own in pieces for value in own[name]] == choice["logprobs"][name]
+
+
+def test_tokens_begin_where_the_text_has_them() -> None:
+    """Whatever bytes they are: of those that share a character where that begins, and after what is none."""
+    chance = random.Random(1)
+    whole = [b"a", "小b".encode(), "\ufffd".encode()]
+    parts = [*whole, b"\xe5", b"\xb0", b"\x8f", b"\xb0\x8f", b"\xf0\x9f", b"\x98\x80", b"\xff"]
+    for _ in range(300):
+        place, before = Place(), b""
+        for raw in chance.choices(parts, k=8):
+            begins, whole = place.take(raw), before + raw
+            # the character that holds the token's first byte is the last one of the text until after it
+            assert begins == len((before + raw[:1]).decode(errors="replace")) - 1, whole
+            before = whole
+
+
+@pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"best_of": 3, "temperature": 1}], ids=str)
+def test_an_echo_of_each_output_without_tokens(how: dict[str, Any], api: Any) -> None:
+    body = {"model": "writer", "prompt": ["fox", "小猫"], "max_tokens": 0, "n": 2, "echo": True, **how}
+    for logprobs in ({}, {"logprobs": 1}):
+        answer = api("/v1/completions", {**body, **logprobs}).json
+        assert [(own["index"], own["text"]) for own in answer["choices"]] == [
+            *enumerate(["fox", "fox", "小猫", "小猫"])
+        ]
+        assert all((own["logprobs"] is not None) == bool(logprobs) for own in answer["choices"])
