@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +258,7 @@ async def bad(server: Server, count: int, chance: random.Random) -> bool:
     return came.keys() <= {"4xx", "closed"} and not same[False]
 
 
-Load = Callable[[Server, int, random.Random], Awaitable[bool]]
+Load = Callable[[Server, int, random.Random], Coroutine[Any, Any, bool]]
 LOADS: dict[str, Load] = {"answers": answers, "drops": drops, "dribble": dribble, "bad": bad}
 
 

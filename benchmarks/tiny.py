@@ -51,8 +51,9 @@ def save(folder: Path, kind: str = "writer") -> None:
     crossing = StackConfig(n_layers=2, attention=AttentionConfig(n_heads=2), positions=Rope(), steps=steps)
     encoder = None if kind == "writer" else both_ways
     decoder = {"writer": stack, "translator": crossing}.get(kind)
-    sizes = {"vocab_size": tokenizer.vocab_size, "d_model": 16, "context_length": 512}
-    model = Transformer(ModelConfig(**sizes, encoder=encoder, decoder=decoder, head=HEADS[kind]))
+    size, head = tokenizer.vocab_size, HEADS[kind]
+    config = ModelConfig(size, d_model=16, context_length=512, encoder=encoder, decoder=decoder, head=head)
+    model = Transformer(config)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -38,10 +38,10 @@ def test_tokens_begin_where_the_text_has_them() -> None:
     for _ in range(300):
         place, before = Place(), b""
         for raw in chance.choices(parts, k=8):
-            begins, whole = place.take(raw), before + raw
+            begins, text = place.take(raw), before + raw
             # the character that holds the token's first byte is the last one of the text until after it
-            assert begins == len((before + raw[:1]).decode(errors="replace")) - 1, whole
-            before = whole
+            assert begins == len((before + raw[:1]).decode(errors="replace")) - 1, text
+            before = text
 
 
 @pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"best_of": 3, "temperature": 1}], ids=str)
