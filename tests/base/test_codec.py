@@ -137,7 +137,8 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
     file.write_text("name: x\n\nshape:\n  kind: group\n  members:\n  - dot\n  - kind: disc\n    radius: wide\n")
     with pytest.raises(ConfigError) as caught:
         load_config(Sheet, file)
-    assert str(caught.value) == f"{file}:8: shape.members.1.radius must be a number (got 'wide')"
+    expected = f"{file}:8: shape.members.1.radius must be a number (got 'wide')"
+    assert str(caught.value) == f"{expected}. Write another; shape.members.1.radius has no default."
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_memory_returns_bit_for_bit(spec: Optimizer) -> None:
         ({"kind": "sgd", "momentum": 1.0}, "momentum"),
         ({"kind": "sgd", "nesterov": True}, "nesterov looks ahead"),
         ({"kind": "lion", "betas": [1.0, 0.9]}, "betas"),
-        ({"kind": "adafactor", "beta1": 1.0}, "betas"),
+        ({"kind": "adafactor", "beta1": 1.0}, "beta1"),
         ({"kind": "adafactor", "decay": 0.0}, "decay"),
         ({"kind": "adafactor", "clip": 0.0}, "clip"),
         ({"kind": "muon", "steps": 0}, "steps"),

@@ -55,6 +55,16 @@ def above(name: str, value: float | None, low: float) -> None:
         raise ConfigError(f"{name} must be above {low}", value=value)
 
 
+def not_negative(name: str, value: float | None) -> None:
+    """``value`` ≥ 0 and finite; None passes.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if value is not None and not (value >= 0.0 and math.isfinite(value)):
+        raise ConfigError(f"{name} must be a number from 0 up", value=value)
+
+
 def share(name: str, value: float) -> None:
     """0 ≤ ``value`` < 1, as a dropout rate must be.
 

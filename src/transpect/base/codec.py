@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -190,7 +191,15 @@ def parse_scalar(text: str, name: str = "value") -> Any:
 
 
 def _error(rule: str, value: object, path: KeyPath, remedy: str = "") -> ConfigError:
-    error = ConfigError(rule, value=value, remedy=remedy)
+    """Of a value, which may be null."""
+    error = _fault(rule, path, remedy)
+    error.value = "null" if value is None else value
+    return error
+
+
+def _fault(rule: str, path: KeyPath, remedy: str = "") -> ConfigError:
+    """Of a key."""
+    error = ConfigError(rule, remedy=remedy)
     error.path = path
     return error
 
@@ -267,18 +276,47 @@ def _decode_dataclass(cls: type, data: Any, path: KeyPath) -> Any:
             owner = f"{name} ({cls.kind})" if issubclass(cls, Variant) else name
             known = f"Known keys: {', '.join(fields) or 'none'}."
             remedy = f"{did_you_mean(key, fields)} {known}".strip()
-            raise _error(f"{owner} has no key {key!r}", None, (*path, str(key)), remedy)
+            raise _fault(f"{owner} has no key {key!r}", (*path, str(key)), remedy)
     for key, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and key not in data:
-            raise _error(f"{name} needs the key {key!r}", None, path)
-    hints = _hints(cls)
-    values = {key: _decode(hints[key], value, (*path, key)) for key, value in data.items()}
+            raise _fault(f"{name} needs the key {key!r}", path)
+    hints, values = _hints(cls), dict[str, Any]()
+    for key, value in data.items():
+        try:
+            values[key] = _decode(hints[key], value, (*path, key))
+        except ConfigError as error:
+            _advise(error, fields[key], (*path, key))
+            raise
     try:
         return cls(**values)
     except ConfigError as error:
         error.path = error.path or path
+        blamed = next((word for word in re.findall(r"[a-z]\w*", error.rule) if word in data), None)
+        if blamed is not None:
+            _advise(error, fields[blamed], (*path, blamed))
         raise
+
+
+def _advise(error: ConfigError, field: dataclasses.Field[Any], path: KeyPath) -> None:
+    """Say how to do without a value that is wrong, unless the error knows better."""
+    name = ".".join(path)
+    if error.remedy:
+        return
+    if field.default is not dataclasses.MISSING:
+        error.remedy = f"Leave {name} out for its default, {_flow(field.default)}."
+    elif field.default_factory is not dataclasses.MISSING:
+        error.remedy = f"Leave {name} out for its default, {_flow(field.default_factory())}."
+    else:
+        error.remedy = f"Write another; {name} has no default."
+
+
+def _flow(value: Any) -> str:
+    """A value in a line of YAML; of a variant that is all defaults its kind."""
+    if isinstance(value, Variant) and value == type(value)():
+        return value.kind
+    text: str = yaml.dump(to_data(value), Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.removesuffix("...\n").strip()
 
 
 def _decode_scalar(hint: Any, data: Any, path: KeyPath) -> Any:
@@ -328,7 +366,7 @@ def _collect_lines(node: yaml.Node | None, path: KeyPath, lines: dict[KeyPath, i
         for key, value in node.value:
             here = (*path, str(key.value))
             if here in lines:  # YAML would let the last one win in silence
-                error = _error(f"the key {'.'.join(here)} stands twice", None, here, f"See line {lines[here]}.")
+                error = _fault(f"the key {'.'.join(here)} stands twice", here, f"See line {lines[here]}.")
                 error.line = key.start_mark.line + 1
                 raise error
             lines[here] = key.start_mark.line + 1

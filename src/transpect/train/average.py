@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transpect.base.errors import ConfigError
+from transpect.base.checks import share
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,7 @@ class Ema:
     evaluate: bool = True
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.decay < 1.0:
-            raise ConfigError("ema.decay must be at least 0 and below 1", value=self.decay)
+        share("decay", self.decay)
 
 
 class Average:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from transpect.base.checks import within
 from transpect.base.errors import ConfigError
 from transpect.train.watching.logger import Record
 
@@ -38,8 +39,7 @@ class Best:
     keep: int = 1
 
     def __post_init__(self) -> None:
-        if self.keep < 1:
-            raise ConfigError("keep must be at least 1", value=self.keep)
+        within("keep", self.keep)
         if self.mode is None and self._named() is None:
             raise ConfigError(
                 "mode must be min or max where the name of the metric does not tell",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from transpect.adapters import Adapter
-from transpect.base.checks import at_least, within
+from transpect.base.checks import at_least, not_negative, share, within
 from transpect.base.codec import Data, dump_yaml, to_data
 from transpect.base.errors import ConfigError
 from transpect.core.config import ModelConfig, override
@@ -37,6 +37,8 @@ from transpect.train.watching.trackers import Tracker
 
 MOST_WORKERS = 256
 """How many threads may make batches."""
+MOST_THREADS = 1024
+"""How many may compute."""
 STAND_IN = 1
 """A vocabulary size that stands where the tokenizer's will be."""
 
@@ -243,19 +245,15 @@ class TrainSpec:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "batch_size", "accumulate", "eval_every", "save_every", "log_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1", value=getattr(self, name))
-        for name in ("eval_batch_size", "patience", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, or null", value=value)
+        for name in ("max_steps", "batch_size", "accumulate", "eval_batch_size"):
+            within(name, getattr(self, name))
+        for name in ("eval_every", "save_every", "log_every", "patience"):
+            within(name, getattr(self, name))
+        within("threads", self.threads, high=MOST_THREADS)
         if self.clip is not None and self.clip <= 0.0:
             raise ConfigError("clip must be above 0, or null", value=self.clip, remedy="null clips nothing.")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise ConfigError("label_smoothing must be at least 0 and below 1", value=self.label_smoothing)
-        if self.min_delta < 0.0:
-            raise ConfigError("min_delta must not be negative", value=self.min_delta)
+        share("label_smoothing", self.label_smoothing)
+        not_negative("min_delta", self.min_delta)
         if not 0 <= self.seed < 2**63:
             raise ConfigError("seed must be at least 0 and below 2^63", value=self.seed)
         if self.adapter is not None and self.freeze:

@@ -19,6 +19,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from transpect.base.checks import above
 from transpect.base.errors import ConfigError
 from transpect.core.context import NO_MEMORY, Memory
 from transpect.core.model import Transformer
@@ -48,8 +49,7 @@ class Distillation(Loss, kind="distillation"):
     weight: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0.0:
-            raise ConfigError("temperature must be above 0", value=self.temperature)
+        above("temperature", self.temperature, 0)
         if not 0.0 < self.weight <= 1.0:
             raise ConfigError(
                 "weight, the share of the teacher, must be above 0 and at most 1",

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from transpect.base.checks import above
 from transpect.base.errors import ConfigError
 from transpect.core.context import NO_MEMORY, Memory
 from transpect.core.model import Transformer
@@ -70,8 +71,7 @@ class PreferenceLoss(Loss):
         return setting.recipe.model.path if self.reference is None else self.reference
 
     def _check_beta(self) -> None:
-        if self.beta <= 0.0:
-            raise ConfigError("beta must be above 0", value=self.beta)
+        above("beta", self.beta, 0)
 
 
 @final

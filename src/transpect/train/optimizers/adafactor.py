@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from transpect.base.checks import above, at_least
+from transpect.base.checks import above, not_negative, share
 from transpect.base.errors import ConfigError
-from transpect.train.optimizers.base import Optimizer, check_betas, check_rates
+from transpect.train.optimizers.base import Optimizer, check_rates
 from transpect.train.optimizers.groups import NO_RULES, Grouping, Groups, decay_groups
 
 
@@ -43,11 +43,12 @@ class Adafactor(Optimizer, kind="adafactor"):
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_betas(*(() if self.beta1 is None else (self.beta1,)))
+        if self.beta1 is not None:
+            share("beta1", self.beta1)
         above("decay", self.decay, 0)
         above("clip", self.clip, 0)
         above("eps[0]", self.eps[0], 0)
-        at_least("eps[1]", self.eps[1], 0)
+        not_negative("eps[1]", self.eps[1])
         if self.decay > 1.0:
             raise ConfigError("decay must be at most 1", value=self.decay, remedy="The paper's is 0.8.")
 

@@ -34,7 +34,7 @@ class AdamW(Optimizer, kind="adamw"):
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_betas(*self.betas)
+        check_betas(self.betas)
         above("eps", self.eps, 0)
 
     def at(self, lr: float) -> AdamW:

@@ -7,9 +7,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from transpect.base.checks import above, at_least
+from transpect.base.checks import above, not_negative, share
 from transpect.base.codec import Variant
-from transpect.base.errors import ConfigError
 from transpect.train.optimizers.groups import NO_RULES, Grouping
 
 
@@ -49,14 +48,14 @@ def check_rates(lr: float | None, weight_decay: float) -> None:
         ConfigError: a rate that is not above 0, or a negative decay.
     """
     above("lr", lr, 0)
-    at_least("weight_decay", weight_decay, 0)
+    not_negative("weight_decay", weight_decay)
 
 
-def check_betas(*betas: float) -> None:
+def check_betas(betas: tuple[float, float]) -> None:
     """Refuse shares of a running mean outside [0, 1).
 
     Raises:
         ConfigError: one is.
     """
-    if not all(0.0 <= beta < 1.0 for beta in betas):
-        raise ConfigError("betas must be at least 0 and below 1", value=betas)
+    for number, beta in enumerate(betas):
+        share(f"betas[{number}]", beta)

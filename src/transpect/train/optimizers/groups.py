@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from transpect.base.checks import above, at_least
+from transpect.base.checks import above, not_negative
 from transpect.base.errors import ConfigError
 from transpect.train.precision import check_weights
 
@@ -38,7 +38,7 @@ class GroupRule:
 
     def __post_init__(self) -> None:
         above("rate", self.rate, 0)
-        at_least("weight_decay", self.weight_decay, 0)
+        not_negative("weight_decay", self.weight_decay)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Lion(Optimizer, kind="lion"):
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_betas(*self.betas)
+        check_betas(self.betas)
 
     def at(self, lr: float) -> Lion:
         return replace(self, lr=lr)

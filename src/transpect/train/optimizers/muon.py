@@ -48,7 +48,7 @@ class Muon(Optimizer, kind="muon"):
         share("momentum", self.momentum)
         above("steps", self.steps, 0)
         at_most("steps", self.steps, 99)
-        check_betas(*self.betas)
+        check_betas(self.betas)
         above("eps", self.eps, 0)
 
     def at(self, lr: float) -> Muon:

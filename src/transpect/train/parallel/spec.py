@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from transpect.base.checks import MANY, above, at_most, within
 from transpect.base.errors import ConfigError
+
+DAY = 86_400.0
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,7 @@ class ParallelSpec:
 
     def __post_init__(self) -> None:
         for name in ("tensor", "pipeline", "context"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"parallel.{name} must be at least 1", value=getattr(self, name))
+            within(name, getattr(self, name), high=MANY)
         if self.context > 1:
             raise ConfigError(
                 "this version does not share out the tokens of a row, for which there are no attention kernels on a "
@@ -38,8 +41,8 @@ class ParallelSpec:
                 value=f"parallel.context: {self.context}",
                 remedy="Leave it at 1; memory is saved by parallel.data: fsdp, parallel.tensor and short rows.",
             )
-        if not self.heartbeat > 0.0:
-            raise ConfigError("parallel.heartbeat must be above 0", value=self.heartbeat)
+        above("heartbeat", self.heartbeat, 0)
+        at_most("heartbeat", self.heartbeat, DAY)
 
     def check(self, processes: int) -> None:
         """Refuse a number of processes that is no multiple of those that share one model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from transpect.base.checks import at_least
+from transpect.base.checks import within
 from transpect.base.errors import ConfigError
 from transpect.train.schedules.base import Scale, Schedule, check_floor, check_warmup, rise, updates
 
@@ -56,8 +56,8 @@ class Plateau(Schedule, kind="plateau"):
             raise ConfigError("factor must be above 0 and below 1", value=self.factor)
         if not 0.0 <= self.threshold < 1.0:
             raise ConfigError("threshold must be at least 0 and below 1", value=self.threshold)
-        at_least("patience", self.patience, 0)
-        at_least("cooldown", self.cooldown, 0)
+        within("patience", self.patience, 0)
+        within("cooldown", self.cooldown, 0)
 
     def rate(self, n: int, scale: Scale) -> float:
         warm = rise(n, updates(self.warmup, scale.steps))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from transpect.base.checks import not_negative, within
 from transpect.base.errors import ConfigError, TranspectError
 from transpect.train.randomness import unchanged_randomness
 from transpect.train.watching.logger import Logger
@@ -34,12 +35,10 @@ class Samples:
 
     def __post_init__(self) -> None:
         if not self.prompts:
-            raise ConfigError("samples need at least one prompt", remedy='Write e.g. prompts: [""].')
-        for name in ("every", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1", value=getattr(self, name))
-        if self.temperature < 0.0:
-            raise ConfigError("temperature must not be negative", value=self.temperature)
+            raise ConfigError("samples need at least one of prompts", value=[], remedy='Write e.g. prompts: [""].')
+        within("every", self.every)
+        within("max_new_tokens", self.max_new_tokens)
+        not_negative("temperature", self.temperature)
 
 
 class NoWriter:
