@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 
 from transpect.train import Recipe, find_rate, train
+from transpect.train.find_rate import finding
 from transpect.train.find_rate.rate_range import Point, lowest, rates, sparkline, steepest, suggested, sweep
 
 Make = Callable[..., Recipe]
@@ -95,3 +96,13 @@ def test_of_noam_it_says_the_factor(recipe_of: Make, tmp_path: Path) -> None:
     found = find_rate(recipe, tmp_path, console=Console(file=io.StringIO()), n_updates=40)
     assert found.rate is not None
     assert found.peak == pytest.approx(found.rate * (16 * 4) ** 0.5)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "wsd", "inverse_sqrt", "constant", "plateau"])
+@pytest.mark.parametrize("warmup", [0, 300])
+def test_what_it_suggests_is_the_peak_of_a_schedule_however_short_the_run(
+    schedule: str, warmup: int, recipe_of: Make
+) -> None:
+    """A run of one step ends where the rate has fallen to its floor, or has hardly risen."""
+    changes = {"train.schedule": {"kind": schedule, "warmup": warmup}, "train.max_steps": 1}
+    assert finding.top(recipe_of("causal", changes), 16) == pytest.approx(1.0, rel=1e-3)

@@ -1,20 +1,48 @@
-"""Files of a checkpoint that people wrote, copied or cloned: text and JSON, read in one way everywhere."""
+"""Files of a checkpoint that people wrote, copied or cloned: text and JSON, read in one way everywhere; and places to
+write to."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from transpect.base.errors import TranspectError
+from transpect.base.errors import ConfigError, TranspectError
 
-__all__ = ["parse_json", "read_json_file", "read_text_file", "refuse_pointer", "unique_keys"]
+__all__ = ["check_writable", "parse_json", "read_json_file", "read_text_file", "refuse_pointer", "unique_keys"]
 
 _POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _WHOLE: Final = "The file is damaged or cut short: copy or save it again."
 
 Kind = type[TranspectError]
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place where nothing can be made, before there is anything to write; what stands there is not touched.
+
+    Args:
+        path: a directory, or what is to be made, with the directories above it.
+
+    Raises:
+        ConfigError: no right to write there, a file system that is only read, or a file in the place of a directory.
+    """
+    place = path.absolute()
+    if os.path.exists(place) and not os.path.isdir(place):
+        return  # a file that may be replaced
+    while not os.path.exists(place):
+        place = place.parent
+    if not os.path.isdir(place):
+        raise ConfigError(
+            "what is written needs a directory, and this is a file", value=place, remedy=f"Choose another than {path}."
+        )
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ConfigError(
+            "this directory can't be written to",
+            value=place,
+            remedy=f"Choose another than {path}.",
+        )
 
 
 def refuse_pointer(file: Path, kind: Kind) -> None:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from transpect.base.errors import ConfigError
+from transpect.base.files import check_writable
 from transpect.base.i18n import tr
 from transpect.cli.layout import page_width, rows, wrap
 
@@ -27,12 +28,13 @@ def destination(text: str) -> Path:
     """A place to write to. An empty one would be the working directory, and is a variable that was not set.
 
     Raises:
-        ConfigError: an empty one.
+        ConfigError: an empty one, or one that can't be written to.
     """
     if not text:
         raise ConfigError(
             "a place to write to must not be empty", value=text, remedy="Name it; . is the one you are in."
         )
+    check_writable(Path(text))
     return Path(text)
 
 

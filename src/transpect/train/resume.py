@@ -10,6 +10,7 @@ from typing import Any
 
 from transpect.base.codec import Data
 from transpect.base.errors import ConfigError
+from transpect.base.files import check_writable
 from transpect.interop import settled
 from transpect.train.best import TOP
 from transpect.train.state import FOLDER, FORMER, has_state
@@ -42,8 +43,10 @@ def origin(run: Path, resume: str | Path) -> Path | None:
             is gone on from.
 
     Raises:
-        ConfigError: a new run would write over what ``run`` holds, or the directory to go on from has no state.
+        ConfigError: a new run would write over what ``run`` holds, it can't be written to, or the directory to go on
+            from has no state.
     """
+    check_writable(run)
     if resume == "auto" and has_state(run):
         return run
     if resume not in ("auto", "never"):

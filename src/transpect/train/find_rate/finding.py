@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from transpect.base.devices import resolve_device
+from transpect.base.files import check_writable
 from transpect.train.dynamics import Dynamics
 from transpect.train.errors import TrainingError
 from transpect.train.find_rate.rate_range import (
@@ -32,6 +33,8 @@ from transpect.train.updates import draw, update
 UPDATES = 100
 BELOW, ABOVE = 1e-4, 1e3
 """The range, as multiples of the optimizer's default rate."""
+LONG = 10_000
+"""Updates in which a schedule reaches its highest rate, even if a run ends before."""
 FIGURE, POINTS = "find-lr.svg", "find-lr.jsonl"
 
 
@@ -71,11 +74,12 @@ def find_rate(
         n_updates: how many rates.
 
     Raises:
-        ConfigError: a recipe whose parts do not fit.
+        ConfigError: a recipe whose parts do not fit, or a directory that can't be written to.
         DataError: data that can't be read.
         TrainingError: the very first loss is not a number.
     """
     folder, spec = Path(out), recipe.train
+    check_writable(folder)
     source = None if resume == "never" else origin(folder, resume)
     device = resolve_device(spec.device)
     with unchanged_randomness(device), threads(spec.threads):
@@ -108,7 +112,7 @@ def find_rate(
     if not points:
         raise TrainingError("the loss must be finite before a rate can be found, and the first one is not")
     rate = suggested(points)
-    peak = None if rate is None else rate / _top(job.recipe, job.config.d_model)
+    peak = None if rate is None else rate / top(job.recipe, job.config.d_model)
     found = FoundRate(tuple(points), rate, peak)
     folder.mkdir(parents=True, exist_ok=True)
     write_points(folder / POINTS, points)
@@ -117,10 +121,10 @@ def find_rate(
     return found
 
 
-def _top(recipe: Recipe, d_model: int) -> float:
-    """The highest rate of a schedule whose peak is 1: 1, but for `Noam`."""
-    spec = recipe.train
-    return max(spec.schedule.rate(n, Scale(1.0, spec.max_steps, d_model)) for n in range(1, spec.max_steps + 1))
+def top(recipe: Recipe, d_model: int) -> float:
+    """The highest rate of a schedule whose peak is 1, in a run that is long enough to reach it: 1, but for `Noam`."""
+    steps = recipe.train.max_steps + LONG
+    return max(recipe.train.schedule.rate(n, Scale(1.0, steps, d_model)) for n in range(1, steps + 1))
 
 
 def _tell(found: FoundRate, folder: Path, console: Console) -> None:
