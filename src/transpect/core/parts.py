@@ -31,6 +31,7 @@ __all__ = ["Cut", "bodies", "check_parts", "cuts_of", "fewer_heads", "keep_part"
 Cut = Literal["outputs", "inputs", "term"]
 """A process has some rows of a weight [outputs, inputs], or some columns; of a bias that is added to a sum a share."""
 
+BY_KEY_VALUE_HEADS = ("key", "value", "key_global", "value_global")
 _BY_HEADS = ("query", "key", "value", "query_global", "key_global", "value_global")
 _AXES = {"outputs": 0, "inputs": 1}
 
@@ -63,7 +64,7 @@ def bodies(model: nn.Module) -> list[nn.Module]:
 def fewer_heads(module: nn.Module, rank: int, size: int) -> None:
     """Let a module that counts heads count those of one part."""
     if isinstance(module, Attention):
-        module.heads, module.kv_heads = module.heads // size, module.kv_heads // size
+        module.heads, module.kv_heads = module.heads // size, max(1, module.kv_heads // size)
     elif isinstance(module, TransformerXLRelation):
         module.heads //= size
     elif isinstance(module, AlibiModule):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from transpect.core.config import ModelConfig
-from transpect.train.parallel.fitting import counts_to_share
+from transpect.train.parallel.fitting import misfits
 from transpect.train.planning.hardware import Hardware
 from transpect.train.planning.parts import WIDE, Part, Work
 from transpect.train.planning.peak import HEAP, Memory, memory_of
@@ -47,11 +47,11 @@ class Layout:
 
 
 def layouts(config: ModelConfig, devices: int, per_node: int, rows: int) -> Iterator[Layout]:
-    """All that fit a model: tensor parallel within a node and by whole key-value heads and inner features, stages of
+    """All that fit a model: tensor parallel within a node and by whole heads and inner features, stages of
     equally many layers, at least one row for each replica."""
-    last, shared = config.last, counts_to_share(config).values()
+    last = config.last
     for tensor in range(1, min(devices, per_node) + 1):
-        if devices % tensor or any(count % tensor for count in shared):
+        if devices % tensor or any(misfits(config, tensor)):
             continue
         for pipeline in range(1, devices // tensor + 1):
             data, rest = divmod(devices, tensor * pipeline)

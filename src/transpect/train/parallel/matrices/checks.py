@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from transpect.base.errors import ConfigError
-from transpect.train.parallel.fitting import counts_to_share
+from transpect.train.parallel.fitting import misfits
 
 if TYPE_CHECKING:
     from transpect.train.recipe import Recipe
@@ -25,10 +25,9 @@ def check_matrices(recipe: Recipe, size: int) -> None:
                 value=f"parallel.tensor: {size}",
                 remedy="Leave it out, or share rows and weights out by parallel.data alone.",
             )
-    for what, count in counts_to_share(recipe.model.config).items():
-        if count % size:
-            raise ConfigError(
-                f"parallel.tensor must divide the {what}",
-                value=f"parallel.tensor: {size}, {count} of them",
-                remedy="Set parallel.tensor to a number that does, or share weights out by parallel.data: fsdp.",
-            )
+    for what, count in misfits(recipe.model.config, size):
+        raise ConfigError(
+            f"parallel.tensor must divide the {what}",
+            value=f"parallel.tensor: {size}, {count} of them",
+            remedy="Set parallel.tensor to a number that does, or share weights out by parallel.data: fsdp.",
+        )

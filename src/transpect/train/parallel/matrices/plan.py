@@ -4,6 +4,9 @@ A branch is computed in parts: each process has some heads of an attention, some
 its output is the sum over processes of what the parts give. What is between branches (norms, the residual stream,
 embeddings) all processes compute alike. So each branch sends its output once forward and the gradient of its input once
 backward, and nothing else.
+
+Where there are fewer key-value heads than processes, all have all of them, and each reads the one that its queries look
+at.
 """
 
 from __future__ import annotations
@@ -13,16 +16,17 @@ from dataclasses import replace
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from transpect.core.attention import Attention
 from transpect.core.model import Transformer
-from transpect.core.parts import bodies, cuts_of
+from transpect.core.parts import BY_KEY_VALUE_HEADS, bodies, cuts_of
 from transpect.train.parallel.matrices.reading import ALIKE, OF_INPUTS, OF_OUTPUTS, TERMS, Share
 
 Plan = dict[nn.Module, dict[str, Share]]
 """Of each module its own weights, by name."""
 
 
-def plan_of(model: Transformer, size: int) -> Plan:
-    """Of all weights of a model that are not shared out already, for ``size`` processes.
+def plan_of(model: Transformer, rank: int, size: int) -> Plan:
+    """Of all weights of a model that are not shared out already, for process ``rank`` of ``size``.
 
     Raises:
         ConfigError: as `cuts_of`.
@@ -33,6 +37,13 @@ def plan_of(model: Transformer, size: int) -> Plan:
         plan |= _all(body, TERMS)
     for module, cuts in cuts_of(model).items():
         plan[module] = {name: shares[cuts[name]] for name in _own(module)}
+    for attention in (module for module in model.modules() if isinstance(module, Attention)):
+        if attention.kv_heads % size:
+            begin = rank * attention.kv_heads // size * attention.head_dim
+            one = replace(TERMS, rows=slice(begin, begin + attention.head_dim))
+            for linear in (attention._modules[name] for name in BY_KEY_VALUE_HEADS if name in attention._modules):
+                assert linear is not None
+                plan[linear] = dict.fromkeys(plan[linear], one)
     return plan
 
 

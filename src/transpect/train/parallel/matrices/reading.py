@@ -27,16 +27,19 @@ class Share:
         placement: whole in each, or in parts.
         gradient: what each process comes to: of its part, of all of it alike, or a term of the sum.
         times: a factor; 1/n of a bias is added by each process to its term of a sum.
+        rows: those that this process reads, None for all; the gradient of the others is 0 here.
     """
 
     placement: Placement
     gradient: Placement
     times: float = 1.0
+    rows: slice | None = None
 
     def read(self, weight: DTensor) -> Tensor:
         """What this process computes with."""
         own = weight.to_local(grad_placements=[self.gradient])
-        return own if self.times == 1.0 else own * self.times
+        some = own if self.rows is None else own[self.rows]
+        return some if self.times == 1.0 else some * self.times
 
 
 OF_OUTPUTS = Share(Shard(0), Shard(0))

@@ -22,7 +22,7 @@ def share_matrices(model: Transformer, mesh: DeviceMesh) -> None:
     Every weight is a DTensor of ``mesh`` then, those that all have alike too, so that one optimizer and one norm serve
     all of them.
     """
-    for module, shares in plan_of(model, mesh.size()).items():
+    for module, shares in plan_of(model, mesh.get_local_rank(), mesh.size()).items():
         share_out(module, mesh, {name: (share.placement, share.read) for name, share in shares.items()})
     for module in model.modules():
         _fewer_heads(module, mesh)
