@@ -22,6 +22,7 @@ from tests.train.processes import ended, forked, started
 
 from transpect.base.errors import TranspectError
 from transpect.train import load_recipe, train
+from transpect.train.parallel import heartbeat
 from transpect.train.session import Session
 from transpect.train.state import read_state
 
@@ -31,6 +32,10 @@ EVERY = int(sys.argv[5]) if len(sys.argv) > 5 else 1
 BEFORE, AFTER, LAST = 2, 4, 6
 KILLED, NAMED = -signal.SIGKILL, 3
 SAVE = Session.save
+
+heartbeat.STATUS = (
+    NAMED  # with which a process ends whose heart beat first, while it waited for the one that was killed
+)
 
 
 def work(run: Path, steps: int) -> int:
