@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,9 +27,16 @@ def shown(events: Iterable[Event], ends: Sequence[int]) -> list[Event]:
 
 @dataclass
 class Place:
-    """Where the next token begins in a text; of those that share a character, where that does."""
+    """Where the next token begins in a text; of those that share a character, where that does.
+
+    Attributes:
+        offset: in characters.
+        at_start: whether the next token with a text is the first of one, where some tokenizers drop a space.
+        decoder: of the bytes so far.
+    """
 
     offset: int = 0
+    at_start: bool = False
     decoder: IncrementalDecoder = field(default_factory=lambda: getincrementaldecoder("utf-8")("replace"))
 
     def take(self, raw: bytes) -> int:
@@ -58,15 +66,20 @@ class Spelling:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        try:
-            self._table: Sequence[bytes] = token_bytes(tokenizer)
-        except TokenizerError:  # the text of a token depends on the next one
-            self._table = ()
+        self._later: Sequence[bytes] = ()
+        self._first: Sequence[bytes] = ()
+        with suppress(TokenizerError):  # the text of a token depends on the next one
+            self._later, self._first = token_bytes(tokenizer), token_bytes(tokenizer, at_start=True)
 
-    def token(self, token: int) -> tuple[str, list[int] | None]:
+    def place(self, prompt: Sequence[int], *, echoed: bool = False) -> Place:
+        """Where an output begins, or the prompt itself where it is told of."""
+        return Place(at_start=echoed or self._tokenizer.special_ids.issuperset(prompt))
+
+    def token(self, token: int, at_start: bool = False) -> tuple[str, list[int] | None]:
         """A token's text, and its bytes where it has some of its own."""
         (name,) = self._tokenizer.tokens([token])
-        raw = self._table[token] if token < len(self._table) else b""
+        table = self._first if at_start else self._later
+        raw = table[token] if token < len(table) else b""
         if not raw:
             return name, None
         try:
@@ -74,13 +87,19 @@ class Spelling:
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw), list(raw)
 
-    def chat(self, events: Iterable[Event]) -> dict[str, Any]:
-        """The form of conversations."""
-        content = [
-            {**self._entry(own.token, own.logprob), "top_logprobs": [self._entry(*other) for other in own.top]}
-            for own in events
-            if own.token is not None
-        ]
+    def chat(self, events: Iterable[Event], place: Place) -> dict[str, Any]:
+        """The form of conversations.
+
+        Args:
+            events: tokens of an output.
+            place: in the text; it goes on with them.
+        """
+        content = []
+        for own in events:
+            if own.token is not None:
+                others = [self._entry(*other, place.at_start) for other in own.top]
+                content.append({**self._entry(own.token, own.logprob, place.at_start), "top_logprobs": others})
+                place.at_start = place.at_start and own.token in self._tokenizer.special_ids
         return {"content": content, "refusal": None}
 
     def completion(self, events: Iterable[Event | PromptToken], place: Place) -> dict[str, Any]:
@@ -94,8 +113,8 @@ class Spelling:
         for own in events:
             if own.token is None:
                 continue
-            name, raw = self.token(own.token)
-            top = {self.token(other)[0]: max(value, _LEAST) for other, value in own.top}
+            name, raw = self.token(own.token, place.at_start)
+            top = {self.token(other, place.at_start)[0]: max(value, _LEAST) for other, value in own.top}
             if own.logprob is not None:
                 top[name] = max(own.logprob, _LEAST)
             out["tokens"].append(name)
@@ -103,13 +122,15 @@ class Spelling:
             out["top_logprobs"].append(top or None)
             if own.token in self._tokenizer.special_ids:  # which have no text
                 out["text_offset"].append(place.offset)
-            elif raw is not None:
+                continue
+            place.at_start = False
+            if raw is not None:
                 out["text_offset"].append(place.take(bytes(raw)))
             else:
                 out["text_offset"].append(place.offset)
                 place.offset += len(name)
         return out
 
-    def _entry(self, token: int, logprob: float) -> dict[str, Any]:
-        name, raw = self.token(token)
+    def _entry(self, token: int, logprob: float, at_start: bool) -> dict[str, Any]:
+        name, raw = self.token(token, at_start)
         return {"token": name, "logprob": max(logprob, _LEAST), "bytes": raw}

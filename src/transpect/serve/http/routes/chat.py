@@ -17,7 +17,7 @@ from transpect.serve.http.errors import bad
 from transpect.serve.http.fields import Choice, Field, Flag, Integer, Table, read
 from transpect.serve.http.generation import Generation, Prepared, begin
 from transpect.serve.http.limits import Limits
-from transpect.serve.http.logprobs import Spelling, shown
+from transpect.serve.http.logprobs import Place, Spelling, shown
 from transpect.serve.http.messages import Messages, template_of
 from transpect.serve.http.options import LARGEST, JsonObject, decoding, grammars, writing
 from transpect.serve.http.routes.completions import REASONS, check_prompts, usage_wanted
@@ -109,6 +109,7 @@ class Answers:
     def __init__(self, generation: Generation, offer: tools.Offer, *, logprobs: bool) -> None:
         self._generation, self._offer = generation, offer
         self._spelling = Spelling(generation.model.lm.tokenizer) if logprobs else None
+        self._places: dict[int, Place] = {}
         self._ends = generation.prepared.requests[0].params.ends
         self._id, self._created = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
 
@@ -167,7 +168,11 @@ class Answers:
     def _choice(
         self, place: int, part: str, value: Any, events: list[Event], reason: str | None, called: bool = False
     ) -> dict[str, Any]:
-        told = self._spelling.chat(shown(events, self._ends)) if self._spelling is not None and events else None
+        told = None
+        if self._spelling is not None and events:
+            prompt = self._generation.prepared.requests[0].prompt
+            started = self._places.setdefault(place, self._spelling.place(prompt))
+            told = self._spelling.chat(shown(events, self._ends), started)
         finish = None if reason is None else "tool_calls" if called else REASONS[reason]
         return {"index": place, part: value, "logprobs": told, "finish_reason": finish}
 

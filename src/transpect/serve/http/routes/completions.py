@@ -83,6 +83,8 @@ async def create(request: HttpRequest) -> Response:
     if "logprobs" in given:
         asked["logprobs"] = given["logprobs"]
     echo = given.get("echo", False)
+    if echo and "logprobs" in given and model.can("translate"):
+        raise bad("echo", "'echo' and 'logprobs' don't go together: a source has no log-probabilities.")
 
     def prepare() -> Prepared:
         requests = model.lm.requests(prompts, **asked)
@@ -180,10 +182,11 @@ class Completions:
         if self._spelling is not None:
             number = place // self._n
             echoed: Sequence[PromptToken] = ()
+            request = self._generation.prepared.requests[number]
             if place not in self._places:
-                self._places[place] = Place()
                 echoed = self._generation.handles[number].prompt
-            ends = self._generation.prepared.requests[number].params.ends
+                self._places[place] = self._spelling.place(request.prompt, echoed=bool(echoed))
+            ends = request.params.ends
             logprobs = self._spelling.completion([*echoed, *shown(events, ends)], self._places[place])
         finish = None if reason is None else REASONS[reason]
         return {"index": place, "text": text, "logprobs": logprobs, "finish_reason": finish}

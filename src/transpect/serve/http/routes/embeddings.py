@@ -55,7 +55,8 @@ async def create(request: Request) -> Response:
         return [tokenizer.encode(own, add_special_tokens=True) if isinstance(own, str) else own for own in texts]
 
     rows = await service.aside(ids_of)
-    vectors = await call(request, model, "embed", rows, "input", truncate=given.get("truncate", False))
+    cut = given.get("truncate", False)
+    vectors = await call(request, model, "embed", rows, "input", truncate=cut)
     found = np.ascontiguousarray(vectors.cpu().float().numpy(), dtype="<f4")
     as_text = given.get("encoding_format") == "base64"
     data = [
@@ -66,7 +67,7 @@ async def create(request: Request) -> Response:
         }
         for place, row in enumerate(found)
     ]
-    return Json({"object": "list", "data": data, "model": model.id, "usage": usage(request, rows)})
+    return Json({"object": "list", "data": data, "model": model.id, "usage": usage(request, read_of(model, rows, cut))})
 
 
 async def call(request: Request, model: Served, name: str, inputs: Any, param: str, **options: Any) -> Any:
@@ -88,6 +89,11 @@ async def call(request: Request, model: Served, name: str, inputs: Any, param: s
         if known.status == 500:
             service.log.fail("request failed", error, id=own.id)
         raise known from error
+
+
+def read_of(model: Served, rows: Sequence[Sequence[int]], cut: bool) -> list[Sequence[int]]:
+    """As much of each text as is read, where those that are too long are cut."""
+    return [row[: model.lm.max_length] if cut else row for row in rows]
 
 
 def usage(request: Request, rows: Sequence[Sequence[int]]) -> dict[str, int]:

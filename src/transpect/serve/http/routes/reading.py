@@ -11,7 +11,7 @@ from starlette.responses import Response
 from transpect.serve.http.body import read_body
 from transpect.serve.http.fields import Field, Flag, Items, Table, Text, Union, read
 from transpect.serve.http.limits import Limits
-from transpect.serve.http.routes.embeddings import TEXTS, call, usage
+from transpect.serve.http.routes.embeddings import TEXTS, call, read_of, usage
 from transpect.serve.http.service import service_of
 from transpect.serve.http.streams import Json
 
@@ -43,9 +43,10 @@ async def classify(request: Request) -> Response:
         return [tokenizer.encode_pair(*own)[0] if len(own) == 2 else tokenizer.encode(own[0], True) for own in pairs]
 
     rows = await service.aside(ids_of)
-    found = await call(request, model, "classify", texts, "input", truncate=given.get("truncate", False))
+    cut = given.get("truncate", False)
+    found = await call(request, model, "classify", texts, "input", truncate=cut)
     data = [
         {"index": place, "label": own.label, "probs": own.probabilities, "num_classes": len(own.probabilities)}
         for place, own in enumerate(found)
     ]
-    return Json({"object": "list", "data": data, "model": model.id, "usage": usage(request, rows)})
+    return Json({"object": "list", "data": data, "model": model.id, "usage": usage(request, read_of(model, rows, cut))})
