@@ -28,7 +28,7 @@ from transpect.serve.http.items import InputItems
 from transpect.serve.http.limits import Limits
 from transpect.serve.http.messages import Messages
 from transpect.serve.http.options import Biases, JsonObject
-from transpect.serve.http.tools import ToolChoice, ToolName
+from transpect.serve.http.tools import Parameters, ToolChoice, ToolName
 
 TABLES = {route: make(Limits(messages=40)) for route, (make, _) in openapi.TABLES.items()}
 MODELS = {
@@ -94,6 +94,8 @@ def bounds(kind: Kind) -> Iterator[tuple[Any, bool]]:
             yield from (({str(i): 1 for i in range(kind.most)}, True), ({"5": 100}, True), ({"0": -100}, True))
             yield from (({str(i): 1 for i in range(kind.most + 1)}, False), ({"5": 100.1}, False), ({"x": 1}, False))
             yield from (({"-1": 1}, False), ({"01": 1}, False), ([], False))
+        case Parameters():
+            yield from (({}, True), ({"type": "object"}, True), ({"type": "string"}, False), ([], False))
         case ToolName():
             yield from (("f" * 64, True), ("a-B_9.", True), ("f" * 65, False), ("", False), ("a b", False), (1, False))
         case ToolChoice():

@@ -90,6 +90,18 @@ def test_calls_are_found_whole_and_in_pieces(text: str, content: str, calls: lis
     assert reason == choice["finish_reason"]
 
 
+def test_arguments_are_an_object_whether_or_not_the_schema_says_so(api: Any) -> None:
+    for schema in ({}, {"required": ["a"], "properties": {"a": {"enum": [1]}}, "additionalProperties": False}, None):
+        tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+        body = {**BODY, "tools": tools, "tool_choice": "required", "max_tokens": 60, "temperature": 1, "seed": 1}
+        (choice,) = api("/v1/chat/completions", body).json["choices"]
+        assert choice["finish_reason"] in ("tool_calls", "length")
+        assert choice["finish_reason"] == "length" or all(
+            isinstance(own, dict) for _, own in calls_of(choice["message"])
+        )
+        assert not (schema or {}).get("required") or calls_of(choice["message"]) == [("f", {"a": 1})]
+
+
 def test_none_are_called_where_none_may_be(api: Any) -> None:
     text = '{"name":"f","arguments":{}}'
     body = {**SHORT, "regex": escaped(text), "tool_choice": "none"}
@@ -126,12 +138,17 @@ def test_nothing_is_given_out_that_may_be_a_call(text: str, cut: int) -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": "required", "regex": "a"}, "regex"),
-        (
-            {
-                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "x"}}}],
-                "tool_choice": "required",
-            },
-            "tools",
+        *(
+            (
+                {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}], **forced},
+                "tools[0].function.parameters" if "type" in schema else "tools",
+            )
+            for schema, forced in (
+                ({"type": "x"}, {}),
+                ({"type": "string"}, {"tool_choice": "required"}),
+                ({"type": ["object", "null"]}, {"tool_choice": "required"}),
+                ({"$ref": "#/nowhere"}, {"tool_choice": "required"}),
+            )
         ),
     ],
     ids=lambda x: str(x)[:40],

@@ -20,6 +20,7 @@ from transpect.serve.http.limits import Limits
 
 __all__ = ["parse", "read_body", "read_bytes"]
 
+_DIGITS: Final = 1000
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _NOT_PARTS: Final = bytes(set(range(256)) - set(b"[]{},"))
@@ -82,7 +83,9 @@ def parse(body: bytes, limits: Limits) -> Any:
         raise _not_json(f"it may nest at most {limits.json_depth} deep")
     try:
         text = body.decode("utf-8")
-        found = json.loads(text, object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite)
+        found = json.loads(
+            text, object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole
+        )
         if _SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
@@ -103,6 +106,12 @@ def _finite(text: str) -> float:
     if value in (float("inf"), float("-inf")):
         raise ValueError("a number is larger than a float can be")
     return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"a whole number has more than {_DIGITS} digits")
+    return int(text)
 
 
 def _not_json(why: str) -> ApiError:

@@ -21,7 +21,7 @@ from transpect.serve.http.limits import Limits
 from transpect.serve.http.options import JsonObject
 from transpect.text.stopping import begun_at
 
-__all__ = ["Offer", "ToolCall", "fields", "offer_of"]
+__all__ = ["Offer", "Parameters", "ToolCall", "ToolName", "fields", "offer_of"]
 
 _OPEN: Final = "<tool_call>"
 _BETWEEN: Final = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
@@ -64,6 +64,23 @@ class ToolName(Kind):
         return {"type": "string", "pattern": f"^{_NAME.pattern}$"}
 
 
+class Parameters(Kind):
+    """JSON schemas of objects: the arguments of a function."""
+
+    _object = JsonObject()
+
+    def read(self, value: Any, param: str) -> dict[str, Any]:
+        """See `Kind.read`."""
+        found = self._object.read(value, param)
+        if found.get("type", "object") != "object":
+            raise bad(param, f"'{param}' must describe an object: 'type' is 'object', or left out.", "invalid_schema")
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        """See `Kind.schema`."""
+        return {"type": "object", "properties": {"type": {"const": "object"}}}
+
+
 class ToolChoice(Kind):
     """Which function is to be called: none, one that the model chooses or leaves out, one at least, a certain one."""
 
@@ -94,7 +111,7 @@ def fields(limits: Limits) -> Table:
     function = {
         "name": Field(ToolName(), required=True),
         "description": Field(Text()),
-        "parameters": Field(JsonObject()),
+        "parameters": Field(Parameters()),
         "strict": Field(Flag()),
     }
     tool = {"type": Field(Choice(("function",)), required=True), "function": Field(Object(function), required=True)}
@@ -125,7 +142,7 @@ class Offer:
         for tool in self.tools:
             name = tool["function"]["name"]
             if name in self.forced:
-                arguments = tool["function"].get("parameters") or {"type": "object"}
+                arguments = {"type": "object", **tool["function"].get("parameters", {})}
                 calls.append(
                     {
                         "type": "object",

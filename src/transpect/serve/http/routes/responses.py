@@ -29,7 +29,7 @@ def fields(limits: Limits) -> Table:
         "type": Field(Choice(("function",)), required=True),
         "name": Field(tools.ToolName(), required=True),
         "description": Field(Text()),
-        "parameters": Field(JsonObject()),
+        "parameters": Field(tools.Parameters()),
         "strict": Field(Flag()),
     }
     form = {
