@@ -1,5 +1,5 @@
 """Shares of a product are the product: every kind of weights, number of rows and of threads, bias, and what was there;
-and a row gets the same whatever is beside it."""
+a row gets the same whatever is beside it, and integers give exact sums, rounded once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from transpect.runtime.compiling import compiled
-from transpect.runtime.products import Int8Rows, activations, border, quantise, share
+from transpect.runtime.products import Int8Rows, Words, activations, border, quantise, share
 from transpect.runtime.products.tiles import COLUMNS
 
 Array = Any
@@ -59,6 +59,27 @@ def test_shares(kind: str, n: int, width: int) -> None:
                 assert (abs(out[:rows, :n] - wanted) <= 1e-4 * size).all()
                 assert np.array_equal(out[:rows, n:], before[:rows, n:])
                 assert np.array_equal(out[0, :n], alone.setdefault(more, out[0, :n].copy()))
+
+
+@pytest.mark.parametrize(("n", "width"), [(1, 1), (COLUMNS + 7, 31), (2 * COLUMNS + 1, 144), (COLUMNS - 2, 1025)])
+def test_integers_are_exact(n: int, width: int) -> None:
+    """Of each number of rows that a pass has; the largest sums too, which are just within 32 bits."""
+    generator = np.random.default_rng(width)
+    weight = generator.integers(-128, 128, (n, width), dtype=np.int8)
+    weight[0], weight[-1, ::2], weight[-1, 1::2] = -128, 127, -128
+    w, x = Int8Rows.of(weight, generator.random(n, np.float32)), generator.standard_normal((ROOM, width + 32))
+    x[0], x[1], x[2, ::2], x[2, 1::2], x[3] = -1, 1, 1, -1, 0
+    bias, own = generator.standard_normal(n).astype(np.float32), activations(w, ROOM)
+    assert own is not None
+    to_integers(x.astype(np.float32), width, ROOM, own)
+    values = own.value if isinstance(own, Words) else 256 * own.high.astype(np.int64) + own.low - 32768
+    exact = values[:, :width].astype(np.int64) @ weight.T.astype(np.int64)
+    expected = (exact * (w.scale.astype(np.float64) * own.scale[:, None])).astype(np.float32) + bias
+    for rows in range(1, 33):
+        out = np.zeros((ROOM, n + 32), np.float32)
+        product(w, n, 2, bias, own, rows, False, out)
+        assert np.array_equal(out[:rows, :n], expected[:rows]), rows
+        assert not out[:, n:].any()
 
 
 def test_borders() -> None:

@@ -84,7 +84,7 @@ def exponential(x: Number) -> Number:
 
 @compiled
 def _tanh(x: Number) -> Number:
-    return np.float32(1.0) - np.float32(2.0) / (np.float32(1.0) + exponential(np.float32(2.0) * x))
+    return np.float32(1.0) - quotient(np.float32(2.0), np.float32(1.0) + exponential(np.float32(2.0) * x))
 
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "relu2", "tanh")
@@ -107,7 +107,7 @@ def activate_all(kind: int, x: Array) -> None:
             x[i] = half * x[i] * (one + _tanh(inner))
     elif kind == 3:
         for i in range(len(x)):
-            x[i] = x[i] / (one + exponential(-x[i]))
+            x[i] = quotient(x[i], one + exponential(-x[i]))
     elif kind == 4:
         for i in range(len(x)):
             x[i] = max(x[i], np.float32(0.0)) ** 2

@@ -172,6 +172,34 @@ def partly(builder: Any, address: Any, count: Any, size: int) -> Any:
     return builder.load(room, align=1)
 
 
+def room(builder: Any, kind: Any, count: int) -> Any:
+    """The address of room for so many."""
+    return builder.ptrtoint(_cgutils.alloca_once(builder, vector(kind, count)), I64)
+
+
+def turned(builder: Any, rows: Sequence[Any]) -> list[Any]:
+    """[n, g, n] -> [n, g, n] with the last axis outermost: of n vectors of g groups of n lanes each group is
+    transposed, in steps that swap ever larger parts of neighbours."""
+    return _turned(builder, rows, len(rows), 1)
+
+
+def _turned(builder: Any, rows: Sequence[Any], group: int, size: int) -> list[Any]:
+    if len(rows) == 1:
+        return list(rows)
+    parts = [_zipped(builder, a, b, group, size) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    return [own for half in zip(*parts, strict=True) for own in _turned(builder, half, group, 2 * size)]
+
+
+def _zipped(builder: Any, a: Any, b: Any, group: int, size: int) -> list[Any]:
+    """So many lanes of one, and as many of the other, in turns: the first halves of each group, and the second ones."""
+    count, parts = a.type.count, list[Any]()
+    for half in (0, group // 2):
+        starts = [own + n for own in range(0, count, group) for n in range(half, half + group // 2, size)]
+        places = [start + other + n for start in starts for other in (0, count) for n in range(size)]
+        parts.append(builder.shuffle_vector(a, b, lanes_of(places)))
+    return parts
+
+
 def widened(builder: Any, value: Any, count: int) -> Any:
     """With zeros behind, up to so many lanes."""
     lanes = value.type.count

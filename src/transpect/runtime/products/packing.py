@@ -8,7 +8,7 @@ words are turned in three steps that swap ever larger parts of neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from transpect.runtime.products import emit
@@ -39,7 +39,7 @@ def emit_panel(builder: Any, line: Line, rows: int, args: Any) -> None:
         for first in range(0, columns, STEP):
             found = [read(builder.add(base, column)) for base in bases[first : first + STEP]]
             both = [emit.joined(builder, [a, b]) for a, b in zip(found[:WORDS], found[WORDS:], strict=True)]
-            for n, words in enumerate(_turned(builder, [builder.bitcast(own, vector(I16, STEP)) for own in both])):
+            for n, words in enumerate(emit.turned(builder, [builder.bitcast(own, vector(I16, STEP)) for own in both])):
                 emit.store(builder, words, builder.add(here, I64(2 * columns * n + 2 * first)))
         return []
 
@@ -52,27 +52,6 @@ def emit_panel(builder: Any, line: Line, rows: int, args: Any) -> None:
 
     emit.loop(builder, I64(0), whole, STEP, [], some)
     emit.loop(builder, whole, width, STEP, [], rest)
-
-
-def _turned(builder: Any, rows: Sequence[Any]) -> list[Any]:
-    """Eight rows of two times eight words: [8, 2, 8] -> [8, 2, 8], the words outermost."""
-    ones = [_zipped(builder, rows[n], rows[n + 1], 1) for n in range(0, WORDS, 2)]
-    turned = list[Any]()
-    for half in range(2):
-        twos = [_zipped(builder, ones[n][half], ones[n + 1][half], 2) for n in (0, 2)]
-        for quarter in range(2):
-            turned += _zipped(builder, twos[0][quarter], twos[1][quarter], 4)
-    return turned
-
-
-def _zipped(builder: Any, a: Any, b: Any, size: int) -> list[Any]:
-    """So many words of one, and as many of the other, in turns: the first halves of each eight, and the second ones."""
-    count, parts = a.type.count, list[Any]()
-    for half in (0, WORDS // 2):
-        starts = [eight + n for eight in range(0, count, WORDS) for n in range(half, half + WORDS // 2, size)]
-        places = [start + other + n for start in starts for other in (0, count) for n in range(size)]
-        parts.append(builder.shuffle_vector(a, b, emit.lanes_of(places)))
-    return parts
 
 
 panel_tile = tile_of("panel", emit_panel, 5, line())

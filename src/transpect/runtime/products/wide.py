@@ -27,34 +27,9 @@ AHEAD = 1024
 def emit_words(builder: Any, line: Line, rows: int, args: Any) -> None:
     """out[:R] ← w · x, second[:R] ← v · x, where R is ``rows``: see `kernel_of`."""
     w, w_scale, _, v, v_scale, _, value, scale, _, stride, width, out, second = args
-    assert line.wide is not None
-    wide, weights = line.wide, [w, v]
     inputs = [builder.add(value, builder.mul(builder.shl(stride, I64(1)), I64(r))) for r in range(rows)]
-    whole = builder.and_(width, I64(-STEP))
-
-    def more(read: list[Any], column: Any, now: list[Any]) -> list[Any]:
-        own = [builder.sext(each, vector(I16, STEP)) for each in read]
-        following = list(now)
-        for r, base in enumerate(inputs):
-            x = emit.load(builder, vector(I16, STEP), builder.add(base, builder.shl(column, I64(1))))
-            for n in (r, rows + r):
-                following[n] = wide(builder, now[n], own[n // rows], x)
-        return following
-
-    def columns(column: Any, now: list[Any]) -> list[Any]:
-        places = [builder.add(base, column) for base in weights]
-        if rows > 1:
-            for place in places:
-                emit.prefetch(builder, place, AHEAD)
-        return more([emit.load(builder, vector(I8, STEP), place) for place in places], column, now)
-
-    def last(column: Any, now: list[Any]) -> list[Any]:
-        left = builder.sub(width, column)
-        return more([emit.partly(builder, builder.add(base, column), left, STEP) for base in weights], column, now)
-
-    sums = emit.loop(builder, I64(0), whole, STEP, [emit.ones(I32, LANES, 0)] * (2 * rows), columns)
-    sums = emit.loop(builder, whole, width, STEP, sums, last)
-    totals = _across(builder, [*sums, *[emit.ones(I32, LANES, 0)] * (LANES - 2 * rows)])
+    sums = sums_of(builder, line, [w, v], inputs, width, ahead=rows > 1)
+    totals = across(builder, [*sums, *[emit.ones(I32, LANES, 0)] * (LANES - 2 * rows)])
     of_weight = emit.gathered(builder, [emit.load(builder, FLOAT, place) for place in (w_scale, v_scale)])
     of_x = emit.load(builder, vector(FLOAT, rows), scale)
     both = vector(DOUBLE, 2 * rows)
@@ -69,7 +44,35 @@ def emit_words(builder: Any, line: Line, rows: int, args: Any) -> None:
         emit.store(builder, own, place)
 
 
-def _across(builder: Any, sums: Sequence[Any]) -> Any:
+def sums_of(
+    builder: Any, line: Line, weights: Sequence[Any], inputs: Sequence[Any], width: Any, *, ahead: bool
+) -> list[Any]:
+    """Σ_d x[r, d] · w[d] in the lanes of a vector each, by weight and then by row; weights are asked for ``ahead``."""
+    assert line.wide is not None
+    wide, rows = line.wide, len(inputs)
+
+    def more(read: list[Any], column: Any, now: list[Any]) -> list[Any]:
+        own = [builder.sext(each, vector(I16, STEP)) for each in read]
+        x = [emit.load(builder, vector(I16, STEP), builder.add(base, builder.shl(column, I64(1)))) for base in inputs]
+        return [wide(builder, total, own[n // rows], x[n % rows]) for n, total in enumerate(now)]
+
+    def columns(column: Any, now: list[Any]) -> list[Any]:
+        places = [builder.add(base, column) for base in weights]
+        if ahead:
+            for place in places:
+                emit.prefetch(builder, place, AHEAD)
+        return more([emit.load(builder, vector(I8, STEP), place) for place in places], column, now)
+
+    def last(column: Any, now: list[Any]) -> list[Any]:
+        left = builder.sub(width, column)
+        return more([emit.partly(builder, builder.add(base, column), left, STEP) for base in weights], column, now)
+
+    zero, whole = emit.ones(I32, LANES, 0), builder.and_(width, I64(-STEP))
+    sums = emit.loop(builder, I64(0), whole, STEP, [zero] * (len(weights) * rows), columns)
+    return emit.loop(builder, whole, width, STEP, sums, last)
+
+
+def across(builder: Any, sums: Sequence[Any]) -> Any:
     """The sum of each of eight vectors' lanes: [8 × 8] -> 8, by what stays within 128 bits as long as may be."""
     steps = (
         ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)),
