@@ -18,13 +18,15 @@ GENERATOR = np.random.default_rng(5)
 @compiled
 def scored(query: Array, keys: Array, out: Array) -> None:
     step = 4 * keys.shape[1]
-    scores_of((address(query, 0), address(keys, 0), step, len(query), len(keys), address(out, 0)))
+    of_heads = address(out, 0), 4 * out.shape[1], len(query), address(keys, 0), 4 * keys.size
+    scores_of((address(query, 0), step, address(keys, 0), step, query.shape[1], len(keys), *of_heads))
 
 
 @compiled
 def mixed(share: Array, values: Array, out: Array) -> None:
     step = 4 * values.shape[1]
-    mixed_of((address(share, 0), address(values, 0), step, len(out), len(values), address(out, 0)))
+    of_heads = address(out, 0), step, len(out), address(values, 0), 4 * values.size
+    mixed_of((address(share, 0), 4 * share.shape[1], address(values, 0), step, out.shape[1], len(values), *of_heads))
 
 
 @compiled
@@ -38,26 +40,29 @@ def normal(*shape: int) -> Array:
 
 @pytest.mark.parametrize("width", [1, 4, 8, 12, 31, 64, 80, 129])
 def test_scores_and_sums_at_every_count(width: int) -> None:
-    for count in (1, 7, 8, 9, 16, 29):
-        query, keys, out = normal(width), normal(count, width), np.full(count + 1, 9, np.float32)
-        scored(query, keys, out[:count])
-        assert np.allclose(out[:count], keys @ query, atol=1e-5 * width) and out[count] == 9
-        share, total = normal(count), normal(width)
+    for count, heads in ((1, 1), (7, 2), (8, 3), (9, 1), (16, 4), (29, 5)):
+        query, keys, out = normal(heads, width), normal(count, width), np.full((heads + 1, count), 9, np.float32)
+        scored(query, keys, out)
+        assert np.allclose(out[:heads], query @ keys.T, atol=1e-5 * width) and (out[heads] == 9).all()
+        share, total = normal(heads, count), normal(heads, width)
         wanted = total + share @ keys
         mixed(share, keys, total)
         assert np.allclose(total, wanted, atol=1e-5 * count)
 
 
 def test_no_part_changes_a_bit() -> None:
-    query, keys, share = normal(72), normal(40, 72), normal(40)
-    whole, parts = np.zeros(40, np.float32), np.zeros(40, np.float32)
-    out, again = np.zeros(72, np.float32), np.zeros(72, np.float32)
+    """Neither of the keys, nor of the heads."""
+    query, keys, share = normal(3, 72), normal(40, 72), normal(3, 40)
+    whole, out, again = np.zeros((3, 40), np.float32), np.zeros((3, 72), np.float32), np.zeros((3, 72), np.float32)
     scored(query, keys, whole)
     mixed(share, keys, out)
     for first, last in ((0, 3), (3, 16), (16, 17), (17, 40)):
-        scored(query, keys[first:last], parts[first:last])
-        mixed(share[first:last], keys[first:last], again)
-    assert (whole == parts).all() and (out == again).all()
+        for h in range(3):
+            part = np.zeros((1, last - first), np.float32)
+            scored(query[h : h + 1], keys[first:last], part)
+            assert (part[0] == whole[h, first:last]).all()
+            mixed(share[h : h + 1, first:last].copy(), keys[first:last], again[h : h + 1])
+    assert (out == again).all()
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 21, 64])

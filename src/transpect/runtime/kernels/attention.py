@@ -10,7 +10,7 @@ import numpy as np
 from transpect.runtime.compiling import compiled
 from transpect.runtime.machine import kernel
 from transpect.runtime.numeric import Number
-from transpect.runtime.products.attending import ask_for, mixed_of, scores_of, shares_of
+from transpect.runtime.products.attending import mixed_of, scores_of, shares_of
 from transpect.runtime.products.kernel import address
 
 Array = Any
@@ -88,8 +88,9 @@ def _mix(
 ) -> None:
     """out ← softmax(cap(scale·q·k) + bias of the distance) · v over the keys of head k from begin to end − 1, for the
     heads from first to last − 1 that share it: [H·E]. What lies in a block is read once for all of them."""
-    count, head = end - begin, keys.shape[3]
-    step, s = 4 * head, begin
+    count, head, heads = end - begin, keys.shape[3], last - first
+    step, of_scores, s = 4 * head, 4 * scores.shape[1], begin
+    own_query, own_scores, own_out = address(query, first * head), address(scores, first), address(out, first * head)
     while s < end:
         n = _piece(keys, s, end)
         held, ahead, following = _place_of(keys, blocks, k, s), np.int64(0), _piece(keys, s + n, end)
@@ -97,10 +98,8 @@ def _mix(
             ahead = _place_of(keys, blocks, k, s + n)
         else:
             ahead, following = _place_of(values, blocks, k, begin), _piece(keys, begin, end)
-        for h in range(first, last):
-            _ask(ahead, step * following, h - first, last - first)
-            to = address(scores, h) + 4 * (s - begin)
-            scores_of((address(query, h * head), held, step, head, n, to))
+        to = own_scores + 4 * (s - begin), of_scores
+        scores_of((own_query, step, held, step, head, n, *to, heads, ahead, step * following))
         s += n
     for h in range(first, last):
         own = scores[h, :count]
@@ -120,10 +119,8 @@ def _mix(
         held, ahead, following = _place_of(values, blocks, k, s), np.int64(0), _piece(values, s + n, end)
         if following:
             ahead = _place_of(values, blocks, k, s + n)
-        for h in range(first, last):
-            _ask(ahead, step * following, h - first, last - first)
-            share = address(scores, h) + 4 * (s - begin)
-            mixed_of((share, held, step, head, n, address(out, h * head)))
+        share = own_scores + 4 * (s - begin), of_scores
+        mixed_of((*share, held, step, head, n, own_out, step, heads, ahead, step * following))
         s += n
 
 
@@ -139,13 +136,6 @@ def _place_of(held: Array, blocks: Array, k: int, s: int) -> Any:
     """Where the key, or value, of place s lies."""
     size = held.shape[2]
     return address(held, blocks[s // size % len(blocks)]) + 4 * held.shape[3] * (k * size + s % size)
-
-
-@compiled
-def _ask(place: int, count: int, part: int, parts: int) -> None:
-    """For a part of so many bytes, each head for its own."""
-    first = count * part // parts
-    ask_for((place + first, count * (part + 1) // parts - first))
 
 
 @compiled

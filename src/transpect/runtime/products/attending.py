@@ -1,6 +1,6 @@
-"""The innermost loops of attention of few rows: one query with the keys of a block, and shares of the values there.
+"""The innermost loops of attention of few rows: queries with the keys of a block, and shares of the values there.
 
-Axes: S keys, E head.
+Axes: H heads that share keys, S keys, E head.
 
 What a key scores and what a number of the output sums to does not depend on how many keys a call is about, nor on where
 it begins: a score is summed by lanes and then across them in one order, an output from the first key to the last one.
@@ -8,6 +8,7 @@ it begins: a score is summed by lanes and then across them in one order, an outp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from transpect.runtime.products import emit
@@ -22,14 +23,15 @@ TOGETHER = 8
 
 
 def emit_scores(builder: Any, line: Line, rows: int, args: Any) -> None:
-    """out[s] ← Σ_e query[e] · keys[s, e]; the step from one key to the next is in bytes."""
-    query, keys, of_key, width, count, out = args
+    """out[h, s] ← Σ_e query[h, e] · keys[s, e]; the steps from one head, or key, to the next are in bytes. Meanwhile
+    memory is asked for ``size`` bytes from ``ahead`` on."""
+    query, of_query, keys, of_key, width, count, out, of_out, heads, ahead, size = args
     step = lanes(line)
     kind = vector(FLOAT, step)
     zero = emit.ones(FLOAT, step, 0.0)
     whole = builder.and_(width, I64(-step))
 
-    def some(number: int) -> Any:
+    def some(query: Any, out: Any, number: int) -> Any:
         def score(at: Any, now: list[Any]) -> list[Any]:
             first = builder.add(keys, builder.mul(at, of_key))
             places = [builder.add(first, builder.mul(of_key, I64(n))) for n in range(number)]
@@ -57,15 +59,20 @@ def emit_scores(builder: Any, line: Line, rows: int, args: Any) -> None:
         return score
 
     fours = builder.and_(count, I64(-TOGETHER))
-    emit.loop(builder, I64(0), fours, TOGETHER, [], some(TOGETHER))
-    emit.loop(builder, fours, count, 1, [], some(1))
+
+    def head(query: Any, out: Any) -> None:
+        emit.loop(builder, I64(0), fours, TOGETHER, [], some(query, out, TOGETHER))
+        emit.loop(builder, fours, count, 1, [], some(query, out, 1))
+
+    _of_heads(builder, heads, ((query, of_query), (out, of_out)), (ahead, size), head)
 
 
 def emit_mixed(builder: Any, line: Line, rows: int, args: Any) -> None:
-    """out[e] += Σ_s share[s] · values[s, e]; the step from one value to the next is in bytes."""
-    share, values, of_value, width, count, out = args
+    """out[h, e] += Σ_s share[h, s] · values[s, e]; the steps from one head, or value, to the next are in bytes.
+    Meanwhile memory is asked for ``size`` bytes from ``ahead`` on."""
+    share, of_share, values, of_value, width, count, out, of_out, heads, ahead, size = args
 
-    def columns(vectors: int, size: int) -> Any:
+    def columns(share: Any, out: Any, vectors: int, size: int) -> Any:
         kind = vector(FLOAT, size)
 
         def mix(e: Any, now: list[Any]) -> list[Any]:
@@ -85,11 +92,36 @@ def emit_mixed(builder: Any, line: Line, rows: int, args: Any) -> None:
 
         return mix
 
-    done, step = I64(0), lanes(line)
-    for vectors, size in ((TOGETHER, step), (1, step), (1, 1)):
-        until = builder.and_(width, I64(-vectors * size))
-        emit.loop(builder, done, until, vectors * size, [], columns(vectors, size))
-        done = until
+    def head(share: Any, out: Any) -> None:
+        done, step = I64(0), lanes(line)
+        for vectors, own in ((TOGETHER, step), (1, step), (1, 1)):
+            until = builder.and_(width, I64(-vectors * own))
+            emit.loop(builder, done, until, vectors * own, [], columns(share, out, vectors, own))
+            done = until
+
+    _of_heads(builder, heads, ((share, of_share), (out, of_out)), (ahead, size), head)
+
+
+def _of_heads(builder: Any, heads: Any, steps: Sequence[tuple[Any, Any]], asked: tuple[Any, Any], head: Any) -> None:
+    """Work of each head by where its arrays begin; before it memory is asked for its share of some bytes."""
+    ahead, size = asked
+    lines = builder.udiv(builder.add(builder.lshr(size, I64(6)), heads), heads)  # of 64 bytes, one too many at most
+    share, end = builder.mul(lines, I64(LINE)), builder.add(ahead, size)
+
+    def one(h: Any, now: list[Any]) -> list[Any]:
+        first = builder.add(ahead, builder.mul(h, share))
+        last = builder.add(first, share)
+        last = builder.select(builder.icmp_signed("<", last, end), last, end)
+
+        def ask(at: Any, now: list[Any]) -> list[Any]:
+            emit.prefetch(builder, at, 0)
+            return []
+
+        emit.loop(builder, first, last, LINE, [], ask)
+        head(*(builder.add(place, builder.mul(h, step)) for place, step in steps))
+        return []
+
+    emit.loop(builder, I64(0), heads, 1, [], one)
 
 
 def emit_shares(builder: Any, line: Line, rows: int, args: Any) -> None:
@@ -140,18 +172,6 @@ def emit_shares(builder: Any, line: Line, rows: int, args: Any) -> None:
     through(part, 0.0)
 
 
-def emit_ask(builder: Any, line: Line, rows: int, args: Any) -> None:
-    """Ask memory for so many bytes from an address on."""
-    place, count = args
-
-    def ask(at: Any, now: list[Any]) -> list[Any]:
-        emit.prefetch(builder, builder.add(place, at), 0)
-        return []
-
-    emit.loop(builder, I64(0), count, LINE, [], ask)
-
-
-ask_for = tile_of("ask", emit_ask, 2, line())
-scores_of = tile_of("scores", emit_scores, 6, line())
-mixed_of = tile_of("mixed", emit_mixed, 6, line())
+scores_of = tile_of("scores", emit_scores, 11, line())
+mixed_of = tile_of("mixed", emit_mixed, 11, line())
 shares_of = tile_of("shares", emit_shares, 2, line())

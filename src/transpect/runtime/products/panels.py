@@ -114,13 +114,22 @@ def _int8_rows(w: Any, first: int, count: int, x: Any, rows: int, room: Array, o
 
 
 @compiled
-def few(w: Any, first: int, count: int, x: Any, rows: int, room: Array, out: Array) -> None:
-    """`multiply` of `Int8Rows` for passes of few rows: they are computed up to a multiple of `FOUR`."""
-    scales, panel, ahead = _of_int8(w, first, count, room)
-    width, step = w.weight.shape[1], 2 * x.value.shape[1]
-    for r in range(0, rows, FOUR):
-        own_x, weights = (address(x.value, r), step, address(x.scale, r)), (address(panel, 0), address(scales, 0))
-        four_rows_tile((*own_x, *weights, ahead, width, _place(out, r, first), 4 * out.shape[1]))
+def few(w: Any, first: int, last: int, x: Any, rows: int, room: Array, out: Array) -> None:
+    """`multiply` of `Int8Rows` by all panels from first to last, for passes of few rows: they are computed up to a
+    multiple of `FOUR`."""
+    whole, width, of_x, of_out = _aligned(room), w.weight.shape[1], 2 * x.value.shape[1], 4 * out.shape[1]
+    scales, panel = address(whole, 0), address(whole, COLUMNS)
+    weights, w_scales = address(w.weight, 0), w.scale
+    values, x_scales, to = address(x.value, 0), address(x.scale, 0), address(out, 0)
+    for i in range(first, last, COLUMNS):
+        count = min(COLUMNS, last - i)
+        for c in range(COLUMNS):
+            whole[c] = w_scales[i + c] if c < count else np.float32(0.0)
+        own, ahead = weights + width * i, weights + width * (i + COLUMNS)
+        panel_tile((own, width, count, width, panel))
+        for r in range(0, rows, FOUR):
+            own_x, place = (values + of_x * r, of_x, x_scales + 4 * r), to + of_out * r + 4 * i
+            four_rows_tile((*own_x, panel, scales, ahead, width, place, of_out))
 
 
 @compiled

@@ -1,5 +1,5 @@
-"""One thread's share of a product of a pass of few rows: by pairs of rows of weights, or by panels where that is
-quicker and gives the same, or by several rows of activations at a time.
+"""One thread's share of a product of a pass of few rows: by pairs of rows of weights, or, where that is quicker
+and gives the same, by eight rows of activations at a time or by panels.
 
 Axes: R rows, N out, D width.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from transpect.runtime.compiling import compiled
 from transpect.runtime.numeric import Number
-from transpect.runtime.products.eights import several
+from transpect.runtime.products.eights import eight
 from transpect.runtime.products.formats import Int8Rows, Words
 from transpect.runtime.products.kernel import chosen_by_types, class_of, width
 from transpect.runtime.products.pairs import pair
@@ -24,8 +24,6 @@ SCRATCH = 64
 """Room for the sums of one call of `pair`."""
 ROWS = 8
 """How many rows are computed at a time, where there are more than four."""
-MOST = 16
-"""Rows that don't make up for bringing weights to panels."""
 
 
 @compiled
@@ -86,18 +84,17 @@ def _by_pairs(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, mor
 
 
 def _of_integers(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, more: bool, out: Array) -> None:
-    if rows == 1:
+    if rows <= ROWS // 2:  # which memory limits: pairs are read from two places
         _by_pairs(w, first, last, bias, x, rows, more, out)
         return
     for r in range(rows):
         for i in range(first, last):
             out[r, i] = _begin(bias, more, out, r, i)
-    if rows > MOST:
-        room = np.empty(COLUMNS * (width(w) // 4 + 64), np.float32)
-        for i in range(first, last, COLUMNS):
-            few(w, i, min(COLUMNS, last - i), x, rows, room, out)
+    if rows <= ROWS:  # which don't make up for bringing weights to panels
+        eight(w, first, last, x, out)
         return
-    several(w, first, last, x, rows, out)
+    room = np.empty(COLUMNS * (width(w) // 4 + 64), np.float32)
+    few(w, first, last, x, rows, room, out)
 
 
 def _of_others(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, more: bool, out: Array) -> None:
