@@ -103,11 +103,14 @@ def _step(
 def _eight(
     builder: Any, code: Code, line: Line, weights: Sequence[Any], inputs: Sequence[Any], block: Any, now: list[Any]
 ) -> list[Any]:
-    """Eight blocks more: sums by weight, then by row, then what is to be taken from them, block by lane."""
+    """Eight blocks more: sums by weight, then by row, then what is to be taken from them, block by lane.
+
+    Factors are written down, since reading one into all lanes costs nothing beside shuffling it there.
+    """
     rows, lanes, following = len(inputs), BLOCK // 4, list(now)
     assert code.scales is not None
     zero, of_scale = emit.ones(I32, lanes, 0), builder.mul(block, I64(4))
-    factors = []
+    factors = emit.room(builder, FLOAT, 2 * rows * lanes)
     for which, row in enumerate(weights):
         scale, minimum = code.scales(builder, row, block, lanes)
         taken = minimum if code.shifted else emit.times(builder, scale, emit.ones(FLOAT, lanes, code.zero))
@@ -115,20 +118,24 @@ def _eight(
             scales, totals = (
                 emit.load(builder, vector(FLOAT, lanes), builder.add(base, of_scale)) for base in (of_row, total)
             )
-            factors.append(emit.times(builder, scale, scales))
-            n = 2 * rows + which * rows + r
-            following[n] = emit.fma(builder, taken, totals, following[n])
-    for number in range(lanes):
-        at = builder.add(block, I64(number))
+            n = which * rows + r
+            emit.store(builder, emit.times(builder, scale, scales), builder.add(factors, I64(4 * lanes * n)))
+            following[2 * rows + n] = emit.fma(builder, taken, totals, following[2 * rows + n])
+
+    def one(number: Any, now: list[Any]) -> list[Any]:
+        sums, at = list(now), builder.add(block, number)
+        own_factors = builder.add(factors, builder.mul(number, I64(4)))
         codes = [code.read(builder, row, at, 1).codes[0] for row in weights]
         for r, (value, _, _) in enumerate(inputs):
             x = emit.load(builder, vector(I8, BLOCK), builder.add(value, builder.mul(at, I64(BLOCK))))
             for which, own in enumerate(codes):
                 n = which * rows + r
                 dot = builder.sitofp(line.dot(builder, zero, own, x, code.small), vector(FLOAT, lanes))
-                factor = builder.shuffle_vector(factors[n], factors[n], emit.lanes_of([number] * lanes))
-                following[n] = emit.fma(builder, dot, factor, following[n])
-    return following
+                factor = emit.spread(builder, emit.load(builder, FLOAT, own_factors, 4 * lanes * n), lanes)
+                sums[n] = emit.fma(builder, dot, factor, sums[n])
+        return sums
+
+    return [*emit.loop(builder, I64(0), I64(lanes), 1, following[: 2 * rows], one), *following[2 * rows :]]
 
 
 def _dots(builder: Any, code: Code, line: Line, codes: Sequence[Any], numbers: Sequence[Any], begin: Any) -> list[Any]:
