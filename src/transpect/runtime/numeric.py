@@ -46,6 +46,18 @@ bits_of, float_of = same_bits(types.int32), same_bits(types.float32)
 
 
 @intrinsic
+def float_of_word(context: Any, number: Any) -> Any:
+    """A whole number that fits 32 bits as float32: numba counts in 64, and AVX2 has no vectors of what brings those to
+    floating point."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = builder.trunc(args[0], context.get_value_type(types.int32))
+        return builder.sitofp(word, context.get_value_type(types.float32))
+
+    return types.float32(types.int64), emit
+
+
+@intrinsic
 def quotient(context: Any, a: Any, b: Any) -> Any:
     """a / b of float32, infinite or no number where b is 0: numba's own looks for that, and makes no vectors."""
 
@@ -69,8 +81,9 @@ def exponential(x: Number) -> Number:
     """
     x = min(max(x, np.float32(-87.3)), np.float32(88.7))
     n = np.int32(bits_of(np.float32(x * np.float32(1.4426950408889634) + TO_INTEGER))) - np.int32(bits_of(TO_INTEGER))
-    r = x - np.float32(n) * np.float32(0.693359375)
-    r -= np.float32(n) * np.float32(-2.12194440e-4)
+    whole = float_of_word(n)
+    r = x - whole * np.float32(0.693359375)
+    r -= whole * np.float32(-2.12194440e-4)
     p = np.float32(1.0 / 5040)
     p = p * r + np.float32(1.0 / 720)
     p = p * r + np.float32(1.0 / 120)
