@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
+from torch import Tensor
 
 from transpect.runtime.compiling import address_of, intrinsic
 from transpect.runtime.machine import Kernel
@@ -35,14 +36,20 @@ def can_borrow() -> bool:
     return _entry() is not None
 
 
+def serves(*tensors: Tensor) -> bool:
+    """Whether kernels can be given these: float32 on a CPU, row by row."""
+    return all(x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous() for x in tensors)
+
+
 def run_on_torch(kernel: Kernel, *arguments: Any) -> None:
     """Run a kernel over all its parts; to be called where `can_borrow`.
 
     Args:
         kernel: that needs no rows of a pass.
-        arguments: arrays that lie row by row, and numbers.
+        arguments: tensors that lie row by row, and numbers.
     """
-    code, line = kernel.address(arguments, 0), np.array(packed(arguments), np.int64)
+    given = tuple(own.detach().numpy() if isinstance(own, Tensor) else np.float32(own) for own in arguments)
+    code, line = kernel.address(given, 0), np.array(packed(given), np.int64)
     threads = torch.get_num_threads()
     parts = threads * A_THREAD if threads > 1 else 1
     data = np.array([0, parts, code, line.ctypes.data], np.int64)

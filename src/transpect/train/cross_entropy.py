@@ -182,6 +182,14 @@ class _Labels:
 
 def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, *, slope: Tensor) -> Tensor:
     """The summed loss of [n, V]; its gradient by the logits is written to ``slope``."""
+    from transpect.runtime.borrowed import can_borrow, run_on_torch, serves
+
+    if can_borrow() and serves(logits, slope):
+        from transpect.runtime.kernels.label_loss import label_loss as in_one_pass
+
+        losses = logits.new_empty(len(logits))
+        run_on_torch(in_one_pass, logits, labels, smoothing, slope, losses)
+        return losses.sum()
     at = labels[:, None]
     torch.softmax(logits, -1, out=slope)
     # the largest p is at least 1/V, so this logarithm is safe where that of a label's p is not

@@ -88,22 +88,21 @@ class InOnePass(Pointwise):
         self._value, self._pull, self._other = value, pull, other
 
     def value(self, inputs: Sequence[Tensor]) -> Tensor:
-        if not _flat(*inputs):
+        from transpect.runtime.borrowed import run_on_torch, serves
+
+        if not serves(*inputs):
             return self._other.value(inputs)
         out = torch.empty_like(inputs[0])
-        self._run(self._value, *inputs, out)
+        run_on_torch(self._value, *_flat(*inputs, out))
         return out
 
     def pull(self, inputs: Sequence[Tensor], by: Tensor, out: Sequence[Tensor]) -> Tensor:
-        if not _flat(*inputs, by, *out):
+        from transpect.runtime.borrowed import run_on_torch, serves
+
+        if not serves(*inputs, by, *out):
             return self._other.pull(inputs, by, out)
-        self._run(self._pull, *inputs, by, *out)
+        run_on_torch(self._pull, *_flat(*inputs, by, *out))
         return by
-
-    def _run(self, kernel: Kernel, *tensors: Tensor) -> None:
-        from transpect.runtime.borrowed import run_on_torch
-
-        run_on_torch(kernel, *(tensor.detach().view(-1).numpy() for tensor in tensors))
 
 
 def pointwise(act: Callable[[Tensor], Tensor]) -> Pointwise:
@@ -127,8 +126,8 @@ def gated(act: Callable[[Tensor], Tensor]) -> Pointwise:
     return InOnePass(swiglu, pull_swiglu, plain) if can_borrow() else plain
 
 
-def _flat(*tensors: Tensor) -> bool:
-    return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
+def _flat(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.detach().view(-1) for tensor in tensors]
 
 
 def _wide(u: Tensor) -> Tensor:

@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
-from transpect.core.attention import Pass
+from transpect.core.attention import Attention, Pass
 from transpect.core.blocks import Branch, Step
 from transpect.core.feedforward import GluModule, MlpModule
+from transpect.core.kernels import Sdpa
 from transpect.core.kernels.autocast import as_it_is, lowered
 from transpect.core.model import Transformer
+from transpect.train.attending import attending
 from transpect.train.pointwise import Pointwise, gated, pointwise
 from transpect.train.products import product_into, product_onto
 
@@ -118,6 +120,8 @@ class RecomputingFeedForward(nn.Module):
 
 
 def _exchanged(body: nn.Module) -> nn.Module:
+    if isinstance(body, Attention) and type(body.kernel) is Sdpa:
+        body.kernel = attending(body.kernel)
     if not isinstance(getattr(body, "down", None), nn.Linear):  # a packed weight, or one with an adapter beside it
         return body
     if isinstance(body, MlpModule) and not body.dropout.p:

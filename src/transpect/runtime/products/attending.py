@@ -8,7 +8,7 @@ it begins: a score is summed by lanes and then across them in one order, an outp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transpect.runtime.products import emit
@@ -128,16 +128,41 @@ def emit_shares(builder: Any, line: Line, rows: int, args: Any) -> None:
     """scores ← softmax(scores)."""
     scores, count = args
     size = lanes(line)
+    load, through = _ways(builder, scores, count, size)
+    most = _largest(builder, load, through)
+
+    def share(at: Any, now: Any, number: int) -> Any:
+        top = most if number == 1 else emit.repeated(builder, most, number)
+        own = exponential(builder, emit.minus(builder, load(at, number), top))
+        emit.store(builder, own, builder.add(scores, builder.mul(at, I64(4))))
+        return emit.plus(builder, now, own)
+
+    total, rest = through(share, 0.0)
+    total = emit.plus(builder, emit.sums(builder, [total]), rest)
+
+    def part(at: Any, now: Any, number: int) -> Any:
+        whole = total if number == 1 else emit.repeated(builder, total, number)
+        emit.store(builder, builder.fdiv(load(at, number), whole), builder.add(scores, builder.mul(at, I64(4))))
+        return now
+
+    through(part, 0.0)
+
+
+def emit_largest(builder: Any, line: Line, rows: int, args: Any) -> None:
+    """out ← the largest of so many numbers; of what is no number nothing is told."""
+    numbers, count, out = args
+    emit.store(builder, _largest(builder, *_ways(builder, numbers, count, lanes(line))), out)
+
+
+def _ways(builder: Any, numbers: Any, count: Any, size: int) -> tuple[Callable[..., Any], Callable[..., tuple[Any, Any]]]:
+    """How to load some of the numbers from a place on, and how to go through all: what all lanes carry in the end, and
+    what the numbers behind the last whole vector do."""
     whole = builder.and_(count, I64(-size))
 
     def load(at: Any, number: int) -> Any:
-        return emit.load(builder, vector(FLOAT, number), place(at))
-
-    def place(at: Any) -> Any:
-        return builder.add(scores, builder.mul(at, I64(4)))
+        return emit.load(builder, vector(FLOAT, number), builder.add(numbers, builder.mul(at, I64(4))))
 
     def through(body: Any, begin: float) -> tuple[Any, Any]:
-        """What all lanes carry, and what the scores behind the last whole vector do."""
         carried = []
         for number, first, last in ((size, I64(0), whole), (1, whole, count)):
 
@@ -147,31 +172,20 @@ def emit_shares(builder: Any, line: Line, rows: int, args: Any) -> None:
             carried += emit.loop(builder, first, last, number, [emit.ones(FLOAT, number, begin)], step)
         return carried[0], carried[1]
 
+    return load, through
+
+
+def _largest(builder: Any, load: Callable[..., Any], through: Callable[..., tuple[Any, Any]]) -> Any:
     def larger(a: Any, b: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", a, b), a, b)  # what is no number shows in the sum
 
     found, other = through(lambda at, now, number: larger(load(at, number), now), float("-inf"))
     while found.type.count > 1:
         found = larger(*emit.halves(builder, found))
-    most = larger(found, other)
-
-    def share(at: Any, now: Any, number: int) -> Any:
-        top = most if number == 1 else emit.repeated(builder, most, number)
-        own = exponential(builder, emit.minus(builder, load(at, number), top))
-        emit.store(builder, own, place(at))
-        return emit.plus(builder, now, own)
-
-    total, rest = through(share, 0.0)
-    total = emit.plus(builder, emit.sums(builder, [total]), rest)
-
-    def part(at: Any, now: Any, number: int) -> Any:
-        whole = total if number == 1 else emit.repeated(builder, total, number)
-        emit.store(builder, builder.fdiv(load(at, number), whole), place(at))
-        return now
-
-    through(part, 0.0)
+    return larger(found, other)
 
 
 scores_of = tile_of("scores", emit_scores, 11, line())
 mixed_of = tile_of("mixed", emit_mixed, 11, line())
 shares_of = tile_of("shares", emit_shares, 2, line())
+largest_of = tile_of("largest", emit_largest, 3, line())
