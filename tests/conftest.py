@@ -79,6 +79,7 @@ ONE_IN = {
     "runtime/test_runtime_steps.py::test_a_row_depends_on_no_other": 2,
     "text/test_text_gguf.py::test_every_pre_tokenizer_is_named_and_found_again": 2,
     "text/test_text_streaming.py::test_any_ids_stream_to_the_full_decode": 2,
+    "train/test_train_attending.py::test_every_shape": 12,
     "train/test_train_loss.py::test_micro_batches_give_the_gradient_of_one_batch": 2,
     "train/test_train_memory.py::test_twenty_steps_are_k_steps_and_the_rest": 2,
     "train/test_train_memory.py::test_with_a_memory_as_long_as_the_past_it_is_one_pass": 2,

@@ -29,7 +29,7 @@ from transpect.runtime.products import (
     room_for,
     words,
 )
-from transpect.runtime.products.attending import emit_mixed, emit_scores, emit_shares
+from transpect.runtime.products.attending import emit_largest, emit_mixed, emit_scores, emit_shares
 from transpect.runtime.products.cpu import LINES, Line
 from transpect.runtime.products.eights import emit_eight
 from transpect.runtime.products.kernel import address
@@ -174,6 +174,7 @@ def test_softmax_goes_on() -> None:
 
 TILES: dict[str, tuple[Callable[..., None], int]] = {
     "floats": (emit_floats, 8),
+    "floats anew": (partial(emit_floats, anew=True), 8),
     "rows": (emit_rows, 9),
     "panel": (emit_panel, 5),
     "eight": (emit_eight, 10),
@@ -183,6 +184,7 @@ TILES: dict[str, tuple[Callable[..., None], int]] = {
     "scores": (emit_scores, 11),
     "mixed": (emit_mixed, 11),
     "shares": (emit_shares, 2),
+    "largest": (emit_largest, 3),
 }
 DOT = {"avx512": "vpdpwssd", "avxvnni": "vpdpwssd", "avx2": "vpmaddwd", "i8mm": "smull", "dotprod": "smull"}
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from transpect.core import CausalLM, MaskedLM, ModelConfig, TokenClass, Transformer, override, preset
 from transpect.data.batch import IGNORE
-from transpect.train.cross_entropy import Readout, features_of, summed_cross_entropy
+from transpect.train.cross_entropy import Readout, features_of, label_loss, summed_cross_entropy
 
 N, W, V = 11, 5, 17
 CHUNKS = (1, 3, 4, 11, 1000)
@@ -59,6 +59,35 @@ def test_value_and_gradients_are_those_of_all_logits(
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=0.0)
         for a, b in zip(gradients(found, leaves), slopes, strict=True):
             assert float((a - b).norm()) <= tolerance * float(b.norm())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 63, 1000])
+@pytest.mark.parametrize("factor", [0.0, 1.0, 1e3])
+def test_float32_in_one_pass_is_float64(size: int, smoothing: float, factor: float) -> None:
+    """Whatever the vocabulary, and however sure the model is; and so are single rows."""
+    g = torch.Generator().manual_seed(size)
+    logits, labels = factor * torch.randn(12, size, generator=g), torch.randint(size, (12,), generator=g)
+    wide = logits.double().requires_grad_()
+    expected = functional.cross_entropy(wide, labels, reduction="sum", label_smoothing=smoothing)
+    (wanted,) = torch.autograd.grad(expected, wide)
+    slope, alone = torch.empty_like(logits), torch.empty_like(logits)
+    found, right = float(label_loss(logits, labels, smoothing, slope=slope)), float(expected.detach())
+    rows = [slice(n, n + 1) for n in range(12)]
+    single = sum(float(label_loss(logits[own], labels[own], smoothing, slope=alone[own])) for own in rows)
+    for loss in (found, single):
+        assert abs(loss - right) <= 3e-6 * abs(right) + 2e-6 * max(1.0, factor)
+    assert float((slope - wanted).abs().max()) <= 1e-6
+    assert torch.equal(slope, alone)
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_a_logit_that_is_no_number_shows(broken: float) -> None:
+    logits = torch.zeros(3, 9)
+    logits[1, 4] = broken
+    slope = torch.empty_like(logits)
+    assert label_loss(logits, torch.zeros(3, dtype=torch.int64), slope=slope).isnan()
+    assert slope.isnan().any(-1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])

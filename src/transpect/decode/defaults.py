@@ -41,6 +41,12 @@ _TAKEN: Mapping[str, str] = {
 _OF_BEAMS = ("num_beams", "length_penalty", "early_stopping", "renormalize_logits")
 """Options of beam search, which say nothing without it."""
 
+ENTRIES = frozenset(
+    {*_TAKEN, *_OF_BEAMS, "do_sample", "temperature", "top_k", "max_length", "penalty_alpha"}
+    | {"num_beam_groups", "diversity_penalty"}
+)
+"""All that `Defaults.read` goes by, but for special ids."""
+
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "constraints": ([],),
     "dola_layers": (),
@@ -163,6 +169,7 @@ def _check_kinds(found: Mapping[str, Any]) -> None:
             "a list of lists of ids",
         ),
         "suppress_tokens": (lambda value: _is_list(value, _is_whole), "a list of ids"),
+        "do_sample": (lambda value: isinstance(value, bool), "true or false"),
     }
     for name, (holds, kind) in rules.items():
         if name in found and not holds(found[name]):

@@ -31,7 +31,11 @@ class OnTorchsThreads(Sdpa):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, view: View, scoring: Scoring) -> Tensor:
         plain = view.triangle and scoring.bias is None and scoring.soft_cap is None and not scoring.dropout
-        if plain and lowered(query)[0].dtype == key.dtype == torch.float32 and key.shape[0] * key.shape[1] >= torch.get_num_threads():
+        if (
+            plain
+            and lowered(query)[0].dtype == key.dtype == torch.float32
+            and key.shape[0] * key.shape[1] >= torch.get_num_threads()
+        ):
             out: Tensor = _Causal.apply(query, key, value, scoring.scale)
             return out
         return super().attend(query, key, value, view, scoring)

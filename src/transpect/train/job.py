@@ -131,7 +131,9 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
         tokenizer=tokenizer,
         batches=Prefetched(batches, workers) if workers else batches,
         valid=None if valid is None else loader(valid, spec.eval_batch_size),
-        generation=_generation(full, tokenizer) if state is None else state.data["generation"],
+        generation=_generation(full, tokenizer)
+        if state is None
+        else state.data["generation"] | full.generation.entries,
         criterion=criterion,
         skipped=_skipped(train, valid, held_out=isinstance(recipe.data.valid, float)),
         remarks=begun.remarks,
@@ -142,14 +144,14 @@ def build(recipe: Recipe, state: TrainingState | None = None, world: World = ALO
 
 def _generation(recipe: Recipe, tokenizer: Tokenizer) -> Data:
     """The special ids of an objective; what a checkpoint says of how it is decoded stands, but that writing ends also
-    with what the objective ends with, where that is one of several."""
+    with what the objective ends with, where that is one of several. The recipe's own entries stand over both."""
     own: Data = {} if recipe.model.path is None else load_generation(recipe.model.path)
     asked = recipe.objective.generation(tokenizer)
     ends = asked.get("eos_token_id")
     if isinstance(ends, list):
         known = [] if own.get("eos_token_id") is None else own["eos_token_id"]
         own["eos_token_id"] = list(dict.fromkeys([*(known if isinstance(known, list) else [known]), *ends]))
-    return {**asked, **own}
+    return {**asked, **own, **recipe.generation.entries}
 
 
 def _skipped(train: Documents, valid: Documents | None, *, held_out: bool) -> Skipped:

@@ -1,6 +1,7 @@
 """Recipes from YAML and the command line; every mistake is named with its file and line, or with its option.
 
-A recipe file has the keys ``model``, ``tokenizer``, ``data``, ``train``, ``logging`` and ``parallel``. ``model`` is
+A recipe file has the keys ``model``, ``tokenizer``, ``data``, ``train``, ``logging``, ``parallel`` and
+``generation``. ``model`` is
 either a preset with changes (``{preset: llama, d_model: 256, n_layers: 4, positions: {kind: rope, theta: 5e5}}``;
 short and dotted names) or a whole `ModelConfig`; ``vocab_size`` may be left to the tokenizer in both. Or it is a
 checkpoint to begin with (``{path: hf:OWNER/NAME, dropout: 0.1}``), whose tokenizer is then the default.
@@ -29,6 +30,7 @@ from transpect.data.sources import Source, source_from_path, with_bad_lines
 from transpect.text.kinds import KINDS, Kind
 from transpect.text.train import resolve_kind
 from transpect.train.evaluate import OBJECTIVES
+from transpect.train.generation import GenerationSpec
 from transpect.train.model.reading import keys_named, read_model
 from transpect.train.parallel.spec import ParallelSpec
 from transpect.train.recipe import DataSpec, LoggingSpec, ModelSpec, Recipe, TokenizerSpec, TrainSpec
@@ -43,6 +45,7 @@ SECTIONS: dict[str, type] = {
     "train": TrainSpec,
     "logging": LoggingSpec,
     "parallel": ParallelSpec,
+    "generation": GenerationSpec,
 }
 
 
@@ -103,7 +106,7 @@ class _Reader:
 
     def recipe(self) -> Recipe:
         self._check_sections()
-        sections = {name: self._section(name) for name in ("tokenizer", "data", "train", "logging", "parallel")}
+        sections = {name: self._section(name) for name in SECTIONS if name != "model"}
         self._name_sources(sections["data"])
         model = read_model(self.content["model"], self._below("model"))
         if model.path is not None and not sections["tokenizer"].keys() & {"kind", "path"}:
@@ -123,6 +126,7 @@ class _Reader:
             _read(TrainSpec, "train", sections["train"]),
             _read(LoggingSpec, "logging", sections["logging"]),
             _read(ParallelSpec, "parallel", sections["parallel"]),
+            GenerationSpec(sections["generation"]),
         )
 
     def _check_sections(self) -> None:

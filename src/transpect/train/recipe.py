@@ -26,6 +26,7 @@ from transpect.train.average import Ema
 from transpect.train.best import Best
 from transpect.train.criteria import Loss, usual_loss
 from transpect.train.evaluate import OBJECTIVES, rows_at_once
+from transpect.train.generation import GenerationSpec
 from transpect.train.optimizers import AdamW, Grouping, GroupRule, Optimizer
 from transpect.train.optimizers.widths import check_width
 from transpect.train.parallel.spec import ParallelSpec
@@ -300,6 +301,7 @@ class Recipe:
     train: TrainSpec = field(default_factory=TrainSpec)
     logging: LoggingSpec = field(default_factory=LoggingSpec)
     parallel: ParallelSpec = field(default_factory=ParallelSpec)
+    generation: GenerationSpec = field(default_factory=GenerationSpec)
 
     def __post_init__(self) -> None:
         if self.data.valid is None and self.train.best != Best():
@@ -368,7 +370,12 @@ def recipe_data(recipe: Recipe) -> Data:
     options = spec.pop("options")
     tokenizer = {key: value for key, value in spec.items() if value not in (None, {}, [])}
     rest = {name: to_data(getattr(recipe, name)) for name in ("data", "train", "logging", "parallel")}
-    return {"model": model, "tokenizer": {**tokenizer, **options}, **rest}
+    return {
+        "model": model,
+        "tokenizer": {**tokenizer, **options},
+        **rest,
+        "generation": to_data(recipe.generation.entries),
+    }
 
 
 def dump_recipe(recipe: Recipe) -> str:

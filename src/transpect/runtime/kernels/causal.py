@@ -1,6 +1,7 @@
 """Causal attention of training, in float32: a query sees the keys up to its own.
 
-Axes: B rows, T tokens, H heads, K key-value heads, E head; Q queries of a tile, S keys of a segment, C columns of a panel.
+Axes: B rows, T tokens, H heads, K key-value heads, E head; Q queries of a tile, S keys of a segment, C columns of a
+panel.
 
 P is e^(scale·q·k − total), where total is ln Σ e^(scale·q·k) of a query. Of the gradient G by the output come
 

@@ -154,7 +154,9 @@ def emit_largest(builder: Any, line: Line, rows: int, args: Any) -> None:
     emit.store(builder, _largest(builder, *_ways(builder, numbers, count, lanes(line))), out)
 
 
-def _ways(builder: Any, numbers: Any, count: Any, size: int) -> tuple[Callable[..., Any], Callable[..., tuple[Any, Any]]]:
+def _ways(
+    builder: Any, numbers: Any, count: Any, size: int
+) -> tuple[Callable[..., Any], Callable[..., tuple[Any, Any]]]:
     """How to load some of the numbers from a place on, and how to go through all: what all lanes carry in the end, and
     what the numbers behind the last whole vector do."""
     whole = builder.and_(count, I64(-size))

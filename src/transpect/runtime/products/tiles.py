@@ -40,10 +40,10 @@ COLUMNS = VECTORS * lanes(line())
 """C."""
 
 
-def emit_floats(anew: bool, builder: Any, line: Line, rows: int, args: Any) -> None:
-    """out[m, c] += Σ_d x[m, d] · panel[d, c], or out ← that where it begins ``anew``; the steps from one row of x to the
-    next, and from one column to the next, from one column of the panel to the next, and from one row of out to the next
-    are in bytes."""
+def emit_floats(builder: Any, line: Line, rows: int, args: Any, *, anew: bool = False) -> None:
+    """out[m, c] += Σ_d x[m, d] · panel[d, c], or out ← that where it begins ``anew``; the steps from one row of x to
+    the next, and from one column to the next, from one column of the panel to the next, and from one row of out to the
+    next are in bytes."""
     x, of_row, of_column, panel, of_panel, count, out, of_out = args
     kind = vector(FLOAT, lanes(line))
     places = _places(builder, out, of_out, rows, line)
@@ -186,8 +186,8 @@ def tile_of(name: str, emit: Callable[..., None], arguments: int, line: Line, ro
     return kernel_of(f"tile.{name}", emit, line, rows_of(line) if rows is None else rows, arguments)
 
 
-floats_tile = tile_of("floats", partial(emit_floats, False), 8, line())
-floats_anew = tile_of("floats.anew", partial(emit_floats, True), 8, line())
+floats_tile = tile_of("floats", emit_floats, 8, line())
+floats_anew = tile_of("floats.anew", partial(emit_floats, anew=True), 8, line())
 rows_tile = tile_of("rows", emit_rows, 9, line())
 four_rows_tile = tile_of("rows", emit_rows, 9, line(), FOUR)
 blocks_tile = tile_of("blocks", partial(emit_blocks, False), 11, line())
