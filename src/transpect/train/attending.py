@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +37,8 @@ class OnTorchsThreads(Sdpa):
             and lowered(query)[0].dtype == key.dtype == torch.float32
             and key.shape[0] * key.shape[1] >= torch.get_num_threads()
         ):
-            out: Tensor = _Causal.apply(query, key, value, scoring.scale)
-            return out
+            apply: Callable[..., Tensor] = _Causal.apply
+            return apply(query, key, value, scoring.scale)
         return super().attend(query, key, value, view, scoring)
 
 
