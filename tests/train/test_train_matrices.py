@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from transpect.adapters import Lora, adapters_of, attach, train_only
 from transpect.base.errors import ConfigError
 from transpect.core import (
     AttentionConfig,
@@ -36,9 +37,13 @@ from transpect.core import (
     Summaries,
     Tags,
     Transformer,
+    override,
+    preset,
 )
 from transpect.core.positions import Alibi, Kerple, Learned, NoPosition, Rope, T5Buckets, TransformerXL
 from transpect.data.batch import IGNORE, Batch
+from transpect.interop import save_model
+from transpect.text import train_tokenizer
 from transpect.train import Recipe, parse_recipe, read_metrics, train
 from transpect.train.criteria import TokenCrossEntropy
 from transpect.train.criteria.classification import Classify
@@ -53,6 +58,7 @@ together_module = import_module("transpect.train.parallel.together")  # once, be
 Make = Callable[..., Recipe]
 Together = Callable[..., list[Any]]
 Found = tuple[list[float], dict[str, list[float]]]
+Change = Callable[[Transformer], Transformer]
 
 CPU = torch.device("cpu")
 VOCAB, LENGTH = 11, 9
@@ -141,7 +147,7 @@ def batches_for(config: ModelConfig) -> list[Batch]:
     return made
 
 
-def ten_updates(world: World, config: ModelConfig, change: Callable[[Transformer], Transformer]) -> Found:
+def ten_updates(world: World, config: ModelConfig, change: Change) -> Found:
     """Loss and norm of each update, and all weights after the last; by SGD, so that what is wrong with a gradient is
     wrong with a weight in proportion."""
     parts = change(Transformer(config, seed=1)).train()
@@ -154,13 +160,25 @@ def ten_updates(world: World, config: ModelConfig, change: Callable[[Transformer
     return seen, {name: value.flatten().tolist() for name, value in world.whole(parts).items()}
 
 
-def by_parts(layouts: list[dict[str, Any]], shapes: list[str]) -> list[Found]:
+def adapted(model: Transformer) -> Transformer:
+    """With LoRA beside its matrices, and nothing else to be trained."""
+    options = Lora(rank=2, alpha=2.0)
+    attach(model, options, seed=5)
+    generator = torch.Generator().manual_seed(6)
+    with torch.no_grad():
+        for adapter in adapters_of(model).values():
+            adapter.b.weight.copy_(0.1 * torch.randn(adapter.b.weight.shape, generator=generator))
+    train_only(model, options)
+    return model
+
+
+def by_parts(layouts: list[dict[str, Any]], shapes: list[str], change: Change) -> list[Found]:
     """What the processes find for each layout and shape, all in one group."""
     found = []
     with joined(ParallelSpec(), CPU):
         for layout in layouts:
             world = together_module.Together(ParallelSpec(**layout), CPU)
-            found += [ten_updates(world, SHAPES[shape], recompute_activations) for shape in shapes]
+            found += [ten_updates(world, SHAPES[shape], change) for shape in shapes]
     return found
 
 
@@ -177,12 +195,18 @@ def assert_equal(found: Found, expected: Found, begun: dict[str, Tensor], tolera
         )
 
 
-def check(size: int, layouts: list[dict[str, Any]], shapes: list[str], together: Together) -> None:
-    by_rank = together(size, by_parts, layouts, shapes)
+def check(
+    size: int,
+    layouts: list[dict[str, Any]],
+    shapes: list[str],
+    together: Together,
+    change: Change = recompute_activations,
+) -> None:
+    by_rank = together(size, by_parts, layouts, shapes, change)
     cases = [(layout, shape) for layout in layouts for shape in shapes]
     for number, (_, shape) in enumerate(cases):
-        expected = ten_updates(ALONE, SHAPES[shape], recompute_activations)
-        assert_equal(by_rank[0][number], expected, Transformer(SHAPES[shape], seed=1).state_dict())
+        expected = ten_updates(ALONE, SHAPES[shape], change)
+        assert_equal(by_rank[0][number], expected, change(Transformer(SHAPES[shape], seed=1)).state_dict())
         assert all(found[number][0] == by_rank[0][number][0] for found in by_rank)
 
 
@@ -202,6 +226,33 @@ def test_every_shape_by_two_processes_is_that_by_one(together: Together) -> None
 def test_rows_and_matrices_are_shared_out_together(together: Together) -> None:
     check(4, [TWO, {**TWO, "data": "fsdp"}], ["gated, untied", "t5", "experts", "masked", "both"], together)
     check(4, [{"tensor": 4}], ["masked", "gqa", "mqa"], together)
+
+
+@pytest.mark.slow
+def test_adapters_are_shared_out_as_what_they_stand_beside(together: Together) -> None:
+    check(2, [TWO], ["gated, untied", "mqa", "transformer-xl", "both"], together, adapted)
+    check(4, [{**TWO, "data": "fsdp"}, {"tensor": 4}], ["gqa", "masked"], together, adapted)
+
+
+@pytest.mark.slow
+def test_a_run_with_an_adapter_leaves_that_of_one_process(
+    plain: Callable[..., dict[str, Any]], tmp_path: Path, together: Together
+) -> None:
+    sizes = {"d_model": 16, "n_layers": 2, "n_heads": 4, "d_ff": 24, "context_length": 24}
+    data = plain("causal")
+    tokenizer = train_tokenizer("char", [Path(data["data"]["train"]["path"]).read_text("utf-8")])
+    config = override(preset("llama"), {**sizes, "n_kv_heads": 1, "vocab_size": len(tokenizer)}.items())
+    save_model(Transformer(config, seed=3), tmp_path / "base")
+    tokenizer.save(tmp_path / "base")
+    recipe = {**data, "model": {"path": str(tmp_path / "base")}, "tokenizer": {}}
+    changes = {**TEN, "train.adapter": {"rank": 2, "alpha": 4}}
+    run_of(recipe, changes, tmp_path / "one")
+    assert together(2, run_of, recipe, {**changes, "parallel.tensor": 2}, tmp_path / "two") == [10, 10]
+    assert curves(tmp_path / "two") == pytest.approx(curves(tmp_path / "one"), rel=1e-5)
+    one, two = (load_file(tmp_path / run / "last" / "adapter_model.safetensors") for run in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-5, atol=1e-6)
 
 
 TEN = {"train.max_steps": 10, "train.batch_size": 4, "train.optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9}}
@@ -275,6 +326,7 @@ def test_parts_drop_other_numbers_and_all_drop_the_same_between_them(together: T
         ),
         ({"model.d_ff": 65}, r"must divide the inner features of the decoder's feed-forward.*2, 65 of them"),
         ({"train.compile": True}, r"train.compile works on whole matrices"),
+        ({"train.adapter": {"kind": "dora"}}, r"train.adapter: dora works on whole matrices"),
     ],
 )
 def test_a_model_that_does_not_go_into_equal_parts_is_refused(

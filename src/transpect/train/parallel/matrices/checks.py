@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from transpect.adapters import Dora
 from transpect.base.errors import ConfigError
 from transpect.train.parallel.fitting import misfits
 
@@ -18,8 +19,9 @@ def check_matrices(recipe: Recipe, size: int) -> None:
     Raises:
         ConfigError: it can't be shared out so.
     """
-    for name, value in {"train.adapter": recipe.train.adapter, "train.compile": recipe.train.compile}.items():
-        if value:
+    norms = isinstance(recipe.train.adapter, Dora)  # of rows, of which a process may have a part
+    for name, asked in {"train.adapter: dora": norms, "train.compile": recipe.train.compile}.items():
+        if asked:
             raise ConfigError(
                 f"{name} works on whole matrices, and processes that share them out have none",
                 value=f"parallel.tensor: {size}",
