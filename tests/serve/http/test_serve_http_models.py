@@ -17,6 +17,7 @@ from transpect.serve import Engine
 from transpect.serve.http import opening
 from transpect.serve.http.keys import Key
 from transpect.serve.http.limits import Limits
+from transpect.serve.http.messages import template_of
 from transpect.serve.http.models import Models, ModelSpec, Served
 from transpect.serve.http.opening import ServerConfig, open_service, reloading
 from transpect.text import Tokenizer
@@ -92,6 +93,40 @@ def test_a_reload_that_fails_changes_nothing(
 
 
 real = opening.open_model
+
+
+def test_a_chat_template_is_looked_at_before_anybody_asks(saved: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.jinja", tmp_path / "bad.jinja"
+    good.write_text("{{ messages[0].content }}", encoding="utf-8")
+    bad.write_text("{% for %}", encoding="utf-8")
+    long = "{{ messages[0].content }}" + " " * 5000
+    for named, rule in {
+        "nowhere.jinja": "no such chat template",
+        str(bad): "not valid Jinja",
+        "{% if": "Jinja",
+    }.items():
+        with pytest.raises(ConfigError, match=rule):
+            real(ModelSpec(str(saved), chat_template=named))
+    for named in ("default", str(good), long):
+        served = real(ModelSpec(str(saved), chat_template=named))
+        served.engine.stop()
+        assert template_of(served).rstrip() in ("default", "{{ messages[0].content }}")
+
+
+def test_a_model_without_a_chat_template_says_so(app: Any) -> None:
+    api = app()
+    (own,) = api.service.models.all
+    lm = LanguageModel(own.lm.model, Tokenizer(own.lm.tokenizer.backend, own.lm.tokenizer.special_tokens))
+    api.service.models.replace([replace(own, lm=lm)])
+    messages = [{"role": "user", "content": "a"}]
+    for path, body in (
+        ("/v1/chat/completions", {"messages": messages}),
+        ("/v1/responses", {"input": "a"}),
+        ("/tokenize", {"messages": messages}),
+    ):
+        answer = api(path, body)
+        assert (answer.status, answer.error["param"], answer.error["code"]) == (400, "model", "model_not_capable")
+    assert api("/v1/completions", {"prompt": "a", "max_tokens": 1}).status == 200
 
 
 def test_others_may_only_ask_with_keys(saved: Path) -> None:

@@ -130,10 +130,17 @@ class Messages(Kind):
 
 
 def template_of(model: Served) -> str:
-    """The name of the model's chat template, or its source."""
+    """The name of the model's chat template, or its source.
+
+    Raises:
+        ApiError: 400, it has none.
+    """
     named = model.spec.chat_template
-    if named in model.lm.tokenizer.chat_templates or not Path(named).is_file():
+    if "{" in named or named in model.lm.tokenizer.chat_templates:
         return named
+    if not Path(named).is_file():
+        message = f"The model '{model.id}' has no chat template: ask it at /v1/completions."
+        raise bad("model", f"{message} (Its server can be given one by --chat-template FILE.)", "model_not_capable")
     return read_text_file(Path(named), TokenizerError)
 
 

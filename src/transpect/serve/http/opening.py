@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateSyntaxError
+
 from transpect.base.checks import within
 from transpect.base.errors import ConfigError
+from transpect.base.files import read_text_file
 from transpect.lm import load
 from transpect.serve import Engine
 from transpect.serve.http.keys import VARIABLE, Keys, from_environment, from_file
@@ -21,6 +24,8 @@ from transpect.serve.http.server import is_loopback
 from transpect.serve.http.service import Service
 from transpect.serve.http.tracing import tracing_of
 from transpect.serve.tensor import shared
+from transpect.text import Tokenizer
+from transpect.text.sandbox import compiled
 
 __all__ = ["ServerConfig", "open_service", "reloading"]
 
@@ -83,13 +88,33 @@ def check_keys(config: ServerConfig, keys: Keys) -> None:
 
 
 def open_model(spec: ModelSpec) -> Served:
-    """Open one model and start its engine."""
+    """Open one model and start its engine.
+
+    Raises:
+        ConfigError: a chat template that is not there, or no Jinja; and as `open_service`.
+    """
     changed = newest_change(spec.path)
     if spec.tensor_parallel == 1:
         lm = load(spec.path, spec.device, spec.dtype, runtime=spec.runtime, quant=spec.quant)
+        check_template(spec.chat_template, lm.tokenizer)
         return Served(spec, lm, Engine(lm, spec.engine), changed)
     lm = load(spec.path, "cpu", spec.dtype, runtime="torch")
+    check_template(spec.chat_template, lm.tokenizer)
     return Served(spec, lm, Engine(lm, spec.engine, shared(lm, spec.path, spec.dtype, spec.tensor_parallel)), changed)
+
+
+def check_template(named: str, tokenizer: Tokenizer) -> None:
+    """Refuse a chat template before anybody is served by it; without one a model only can't be asked for messages."""
+    if "{" not in named and (named == "default" or named in tokenizer.chat_templates):
+        return
+    if "{" not in named and not Path(named).is_file():
+        has = ", ".join(tokenizer.chat_templates) or "none"
+        raise ConfigError("no such chat template", value=named, remedy=f"The tokenizer has {has}; or name a file.")
+    try:
+        compiled(named if "{" in named else read_text_file(Path(named), ConfigError))
+    except TemplateSyntaxError as error:
+        rule = f"the chat template is not valid Jinja, line {error.lineno}: {error.message}"
+        raise ConfigError(rule, value=named[:100], remedy="Mend the template.") from None
 
 
 def keys_of(config: ServerConfig, environ: Mapping[str, str]) -> Keys:
