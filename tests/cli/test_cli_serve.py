@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -71,15 +72,15 @@ def test_it_serves_until_it_is_told_to_stop(tiny: Path, tmp_path: Path) -> None:
         ([], "models are named"),
         (["x", "--config", "y.yaml"], "models are named"),
         (["--config", "no-such.yaml"], "no such file"),
-        (["no/such/model"], "no/such/model"),
+        (["no/such/model", "--port", "0"], "no/such/model"),
         (["x", "--alias", "y"], "an alias is"),
         (["x", "--limits.no_such", "1"], "no_such"),
         (["x", "--limits.n", "0"], "n must be at least 1"),
         (["x", "--engine.block", "0"], "block must be at least 1"),
         (["x", "--nothing.n", "1"], "no such option"),
         (["x", "--port", "70000"], "port must be at most"),
-        (["MODEL", "--host", "0.0.0.0"], "needs API keys"),
-        (["MODEL", "--api-keys", "no-such.yaml"], "no such file"),
+        (["MODEL", "--port", "0", "--host", "0.0.0.0"], "needs API keys"),
+        (["MODEL", "--port", "0", "--api-keys", "no-such.yaml"], "no such file"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -90,3 +91,10 @@ def test_a_wrong_command_line_is_told(
     answer = cli("serve", *(tiny if word == "MODEL" else word for word in words))
     assert answer.code == 2
     assert says in answer.err and len(answer.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--replicas", "2"]], ids=str)
+def test_an_address_that_is_taken_is_told_before_a_model_is_opened(words: list[str], cli: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        answer = cli("serve", "no/such/model", "--port", str(taken.getsockname()[1]), *words)
+    assert answer.code == 2 and "can't listen" in answer.err and len(answer.err.splitlines()) == 1

@@ -87,7 +87,9 @@ def serve(
 
     settings = read()
     from transpect.serve.http.opening import open_service, reloading
-    from transpect.serve.http.server import Server, is_loopback
+    from transpect.serve.http.server import Server, check_address, is_loopback
+
+    check_address(settings.host, settings.port)
 
     def listening(address: str) -> None:
         print(tr("cli.serve.listening", address=address), flush=True)

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from transpect.base.codec import dump_yaml
 from transpect.lm import LanguageModel
 from transpect.serve.http.gate import Gate
 from transpect.serve.http.models import ModelSpec
@@ -191,6 +194,15 @@ def test_two_replicas_of_which_one_is_killed(
         thread.join(60)
     assert not thread.is_alive()
     assert [own.status for own in replicas] == [0, 0], "they end in good order"
+
+
+@pytest.mark.slow  # a process
+def test_what_a_replica_can_not_open_it_says_in_a_line(tmp_path: Path) -> None:
+    config = ServerConfig((ModelSpec(str(tmp_path / "nowhere")),), replicas=2)
+    (tmp_path / "serve.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    command = [sys.executable, "-m", "transpect.serve.http.replicas.child", str(tmp_path / "serve.yaml")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode and ended.stderr.startswith("error: ") and len(ended.stderr.splitlines()) == 1
 
 
 def wait_for(holds: Callable[[], Any]) -> None:

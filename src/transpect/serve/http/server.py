@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import FrameType
@@ -19,7 +20,7 @@ from transpect.serve.http.logs import quieten
 from transpect.serve.http.protocol import GuardedProtocol
 from transpect.serve.http.service import Service
 
-__all__ = ["Server", "is_loopback", "serve"]
+__all__ = ["Server", "check_address", "is_loopback", "serve"]
 
 _LAST_SECONDS = 5
 
@@ -103,11 +104,7 @@ class Server(uvicorn.Server):
         """
         self._loop, limits, log = asyncio.get_running_loop(), self._service.limits, self._service.log
         config = self.config
-        try:
-            listening = bound(config.host, config.port, config.backlog)
-        except OSError as error:
-            where, remedy = f"{config.host}:{config.port}", "Choose another --host or --port."
-            raise ServeError(f"can't listen: {error}", value=where, remedy=remedy) from None
+        listening = _bound(config.host, config.port, config.backlog)
         made = partial(GuardedProtocol, limits, config, self.server_state, {})
         limit = room_for(limits.connections)
         self.servers = [cast(asyncio.Server, Listener(listening, made, log.tell, limit))]
@@ -142,6 +139,24 @@ class Server(uvicorn.Server):
         while self._changed and self._reload is not None:
             self._changed = False
             await self._reload()
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuse an address that can't be listened at, before models are opened for it.
+
+    Raises:
+        ServeError: it is taken, or none of this machine.
+    """
+    for own in _bound(host, port):
+        own.close()
+
+
+def _bound(host: str, port: int, backlog: int = 1) -> list[socket.socket]:
+    try:
+        return bound(host, port, backlog)
+    except OSError as error:
+        remedy = "Choose another --host or --port."
+        raise ServeError(f"can't listen: {error}", value=f"{host}:{port}", remedy=remedy) from None
 
 
 def is_loopback(host: str) -> bool:

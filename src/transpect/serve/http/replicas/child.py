@@ -13,6 +13,7 @@ from dataclasses import replace
 from threading import Thread
 
 from transpect.base.codec import load_config
+from transpect.base.errors import TranspectError, one_line
 from transpect.serve.http.opening import ServerConfig, open_service, reloading
 from transpect.serve.http.server import Server
 
@@ -43,4 +44,7 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except TranspectError as problem:
+        sys.exit(f"error: {one_line(problem)}")
