@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import pytest
@@ -116,3 +117,21 @@ def test_prompts_leave_room_for_tokens_and_tokens_for_prompts() -> None:
             read[one.entry] += one.stop - one.start
     assert read[prompt] == 20 * 4
     assert {read[own] for own in writing} == {8}
+
+
+def test_who_leaves_while_waiting_leaves_nothing_behind() -> None:
+    scheduler = Scheduler(BlockPool(4, 100), Limits(1, 64, 1.0))
+    first, second = entry(0, 8), entry(1, 8)
+    for own in (first, second):
+        scheduler.add(own)
+    assert scheduler.admit() == [first]
+    for number in range(2, 500):
+        leaving = entry(number, 8)
+        scheduler.add(leaving)
+        assert scheduler.waiting == 2
+        scheduler.remove(leaving)
+        assert scheduler.waiting == 1 and not scheduler.admit()
+    left = {own.number for own in gc.get_objects() if isinstance(own, Entry)}
+    assert len(left) < 6, "of those that have left"
+    scheduler.remove(first)
+    assert scheduler.admit() == [second] and not scheduler.waiting

@@ -56,11 +56,15 @@ class Scheduler:
     def remove(self, entry: Entry) -> None:
         """Forget a request, wherever it is; what it held is free."""
         assert not entry.over
+        entry.over = True
         if entry.running:
             self._stop(entry)
         else:
             self._gone += 1
-        entry.over = True
+            if 2 * self._gone > len(self._waiting):  # or those that leave pile up behind one that waits for long
+                self._waiting = [own for own in self._waiting if not own[1].over]
+                heapq.heapify(self._waiting)
+                self._gone = 0
         self.hits += entry.cached
         self._fairness.leave(entry.tenant)
 
