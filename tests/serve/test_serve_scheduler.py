@@ -131,7 +131,7 @@ def test_who_leaves_while_waiting_leaves_nothing_behind() -> None:
         assert scheduler.waiting == 2
         scheduler.remove(leaving)
         assert scheduler.waiting == 1 and not scheduler.admit()
-    left = {own.number for own in gc.get_objects() if isinstance(own, Entry)}
+    left = {own.number for own in gc.get_objects() if type(own) is Entry}
     assert len(left) < 6, "of those that have left"
     scheduler.remove(first)
     assert scheduler.admit() == [second] and not scheduler.waiting

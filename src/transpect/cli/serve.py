@@ -82,6 +82,8 @@ def serve(
     if log_prompts:
         data["log_prompts"] = True
 
+    _check_aliases(alias or [], models or [])
+
     def read() -> ServerConfig:
         return _read(config, [_spec(own, alias or [], given) for own in models or []], data, overrides)
 
@@ -136,11 +138,28 @@ def _spec(words: str, aliases: list[str], given: dict[str, Any]) -> dict[str, An
     """A model as the command line names it."""
     name, equals, path = words.partition("=")
     own = {"path": path, "name": name} if equals else {"path": words}
-    called = []
-    for word in aliases:
-        other, equals, model = word.partition("=")
-        if not (other and equals and model):
-            raise ConfigError("an alias is a name and the model it stands for", value=word, remedy="Write NAME=MODEL.")
-        if model in (name, words):
-            called.append(other)
+    called = [other for other, model in map(_alias, aliases) if model in _names(words)]
     return {**own, "aliases": called, **given}
+
+
+def _check_aliases(aliases: list[str], models: list[str]) -> None:
+    known = {name for words in models for name in _names(words)}
+    for word in aliases:
+        if _alias(word)[1] not in known:
+            remedy = f"There is {', '.join(models)}."
+            raise ConfigError("an alias stands for a model that is served", value=word, remedy=remedy)
+
+
+def _alias(word: str) -> tuple[str, str]:
+    other, equals, model = word.partition("=")
+    if not (other and equals and model):
+        raise ConfigError("an alias is a name and the model it stands for", value=word, remedy="Write NAME=MODEL.")
+    return other, model
+
+
+def _names(words: str) -> set[str]:
+    """What a model of the command line may be called there: as it stands, or by its name in requests."""
+    from transpect.serve.http.models import ModelSpec
+
+    name, equals, _ = words.partition("=")
+    return {words, name if equals else ModelSpec(words).id}
