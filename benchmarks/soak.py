@@ -6,11 +6,12 @@
 
 Requests of every kind come from some clients: streamed and whole, short and long, alike and not, held to languages that
 nobody has asked for before, bad ones, and ones that hang up half-way. In the first third of the time everything is used
-once: compiled code, a worker for schemas, the blocks of the cache, of which there are few. After it the memory of the
-server, looked at each second, is a line over the requests answered: its slope is the median of the slopes between any
-two points far apart (Theil and Sen), which a single step or a moment's load does not move. At the end, when nobody
-asks, descriptors and blocks must be what they were after the first third. Exit code 1 where memory grows by more than
-``--slope`` MB in 1,000 requests, or anything is left.
+once: compiled code, a worker for schemas, the blocks of the cache, of which there are few (a model that answers only
+some hundred requests in that time is still warming up: give it more ``--seconds``, or fewer ``--blocks``). After it the
+memory of the server, looked at each second, is a line over the requests answered: its slope is the median of the slopes
+between any two points far apart (Theil and Sen), which a single step or a moment's load does not move. At the end, when
+nobody asks, descriptors and blocks must be what they were after the first third. Exit code 1 where memory grows by more
+than ``--slope`` MB in 1,000 requests, or anything is left.
 """
 
 from __future__ import annotations
