@@ -202,7 +202,7 @@ def check(
     together: Together,
     change: Change = recompute_activations,
 ) -> None:
-    by_rank = together(size, by_parts, layouts, shapes, change)
+    by_rank = together(size, by_parts, layouts, shapes, change, seconds=600.0)
     cases = [(layout, shape) for layout in layouts for shape in shapes]
     for number, (_, shape) in enumerate(cases):
         expected = ten_updates(ALONE, SHAPES[shape], change)
