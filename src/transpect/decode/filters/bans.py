@@ -10,7 +10,7 @@ others would leave nothing, it leaves the row as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,17 +27,30 @@ class Rules:
 
     Attributes:
         banned: [B, V] bool, the tokens that a row never writes; None where there are none.
-        places: [N], where these stand among all B·V: a few numbers are changed sooner than all are looked at.
         ends: [B, V] bool, the tokens that end a row; None where no row has to wait for them.
         least_new: [B], how many tokens a row writes before it may end.
         least: [B], how long prompt and output are before it may end.
     """
 
     banned: Tensor | None
-    places: Tensor | None
     ends: Tensor | None
     least_new: Sequence[int]
     least: Sequence[int]
+    _known: dict[tuple[bool, ...], tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
+
+    def taken_out(self, early: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
+        """What rows may not write, of which some must not end yet: [B, V] bool, and where it stands among all B·V, [N].
+        A few numbers are changed sooner than all are looked at, and from one token to the next they are the same."""
+        key = tuple(early) if self.ends is not None and any(early) else ()
+        if key not in self._known:
+            self._known.clear()
+            banned = self.banned
+            if key:
+                assert self.ends is not None
+                waiting = self.ends & torch.tensor(key, device=self.ends.device)[:, None]
+                banned = waiting if banned is None else banned | waiting
+            self._known[key] = banned, None if banned is None else banned.flatten().nonzero()[:, 0]
+        return self._known[key]
 
 
 def restrict(logits: Tensor, rules: Rules, traces: Sequence[Trace]) -> Tensor:
@@ -57,10 +70,7 @@ def restrict(logits: Tensor, rules: Rules, traces: Sequence[Trace]) -> Tensor:
         len(trace.written) < new or len(trace.prompt) + len(trace.written) < total
         for trace, new, total in zip(traces, rules.least_new, rules.least, strict=True)
     ]
-    banned = rules.banned
-    if rules.ends is not None and any(early):
-        waiting = rules.ends & torch.tensor(early, device=logits.device)[:, None]
-        banned = waiting if banned is None else banned | waiting
+    banned, places = rules.taken_out(early)
     masks = [trace.constraint.mask(trace.written) for trace in traces]
     if any(mask is not None for mask in masks):
         everything = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
@@ -68,10 +78,8 @@ def restrict(logits: Tensor, rules: Rules, traces: Sequence[Trace]) -> Tensor:
         if not bool(allowed.any(-1).all()):
             raise GenerationError("a constraint must allow at least one token", remedy="Check its grammar.")
         both = ~allowed if banned is None else banned | ~allowed
-        banned = torch.where(both.all(-1, keepdim=True), ~allowed, both)
-    if banned is None:
-        return logits
-    return ban(logits, banned, rules.places if banned is rules.banned else None)
+        banned, places = torch.where(both.all(-1, keepdim=True), ~allowed, both), None
+    return logits if banned is None else ban(logits, banned, places)
 
 
 def ban(logits: Tensor, banned: Tensor, places: Tensor | None = None) -> Tensor:

@@ -44,7 +44,6 @@ def _rules(rows: Rows, size: int, device: torch.device) -> bans.Rules:
     banned = _marked([row.banned for row in rows], size, device) if any(row.banned for row in rows) else None
     return bans.Rules(
         banned=banned,
-        places=None if banned is None else banned.flatten().nonzero()[:, 0],
         ends=_marked([row.ends for row in rows], size, device) if waits else None,
         least_new=[row.min_new_tokens for row in rows],
         least=[row.min_length for row in rows],
