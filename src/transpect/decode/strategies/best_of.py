@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from transpect.decode.checks import check
 from transpect.decode.filters.options import is_whole
 from transpect.decode.strategies.base import Strategy
-from transpect.decode.strategies.sample import follow
+from transpect.decode.strategies.following import follow
 
 if TYPE_CHECKING:
     from transpect.core import ModelConfig

@@ -5,17 +5,19 @@ No second model is asked. It pays where outputs repeat their input: summaries, e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from transpect.decode.checks import check
 from transpect.decode.filters.options import is_whole
+from transpect.decode.strategies.following import follow
 from transpect.decode.strategies.speculative import Drafter, Drafts, Speculative, after, at_least_one
 
 if TYPE_CHECKING:
     from transpect.core import ModelConfig
     from transpect.decode.params import GenerationParams
+    from transpect.decode.request import Event
     from transpect.decode.row import Row
     from transpect.decode.stepper import Steps
     from transpect.decode.trace import Trace
@@ -61,6 +63,12 @@ class PromptLookup(Speculative):
     def drafter(self, steps: Steps, rows: Sequence[Row]) -> Drafter:
         """See `Speculative.drafter`."""
         return Lookup(self, rows)
+
+    def decode(self, steps: Steps, rows: Sequence[Row]) -> Iterator[Event]:
+        """See `Strategy.decode`."""
+        if not self.prompt_lookup_num_tokens:
+            return follow(steps, rows, steps.prefill())
+        return super().decode(steps, rows)
 
 
 class Continuations:

@@ -6,13 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
-
-from transpect.base.devices import on_one_thread
-from transpect.decode.alternatives import alternatives
-from transpect.decode.sampling import Sampler
-from transpect.decode.strategies.base import Strategy, going_on
+from transpect.decode.strategies.base import Strategy
+from transpect.decode.strategies.following import follow
 from transpect.decode.strategies.prompt_lookup import Spare
 from transpect.decode.strategies.speculative import speculate
 
@@ -52,23 +47,3 @@ class Sample(Strategy):
         if steps.spare > 1:
             return speculate(steps, rows, Spare(steps.spare, rows))
         return follow(steps, rows, steps.prefill())
-
-
-def follow(steps: Steps, rows: Sequence[Row], logits: Tensor) -> Iterator[Event]:
-    """Sample each row until it ends, from its next logits [B, V] on."""
-    sampler = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
-    while True:
-        with torch.inference_mode(), on_one_thread():
-            choice = sampler.choose(logits, [row.trace for row in rows])
-            tops = alternatives(logits, [row.params for row in rows])
-        chosen = zip(rows, choice.token.tolist(), choice.logprob.tolist(), tops, strict=True)
-        events = [row.take(*taken) for row, *taken in chosen]
-        yield from events
-        left = going_on(rows, events)
-        if not left:
-            return
-        token = choice.token
-        if len(left) < len(rows):
-            rows, sampler, token = [rows[place] for place in left], sampler.rows(left), token[left]
-            steps.select(left)
-        logits = steps.advance(token)
