@@ -109,7 +109,7 @@ def test_samples_are_written_and_a_resume_writes_none_twice(
     [
         ("masked", {"prompts": ["a"]}, "samples"),
         ("causal", {"prompts": ["the cat " * 9]}, "samples"),
-        ("causal", {"prompts": []}, "at least one prompt"),
+        ("causal", {"prompts": []}, "at least one of prompts"),
         ("causal", {"prompts": ["a"], "every": 0}, "every must be"),
     ],
 )

@@ -286,7 +286,7 @@ def test_every_optimizer_takes_rules(spec: Optimizer) -> None:
         ({"train.layer_decay": 0.0}, "layer_decay must be above 0"),
         ({"train.layer_decay": 1.5}, "layer_decay must be above 0"),
         ({"train.groups": [{"match": "*.bias", "rate": 0.0}]}, "rate must be above 0"),
-        ({"train.groups": [{"match": "*.bias", "weight_decay": -1.0}]}, "weight_decay must be at least 0"),
+        ({"train.groups": [{"match": "*.bias", "weight_decay": -1.0}]}, "weight_decay must be a number from 0 up"),
         ({"train.groups": [{"match": "*.biases"}]}, r"must match the name.*\*\.biases.*Names are like token\.weight"),
     ],
 )
