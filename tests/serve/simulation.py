@@ -16,7 +16,7 @@ from transpect.serve.scheduler import Scheduler
 
 FEW = 9
 """Tokens of the longest prompt that is read by passes of few rows."""
-LIMITS = Limits(8, 16, alone=24, chunk=12)
+LIMITS = Limits(8, 16, alone=24, chunk=12, ahead=40)
 
 
 class World:

@@ -56,6 +56,33 @@ def entry(number: int, tokens: int, tenant: str = "", priority: int = 0) -> Entr
     return Entry(number, [line], 1, most_blocks([(tokens, 1)], 1, 4), tokens + 1, tenant, priority)
 
 
+@pytest.mark.parametrize("ahead", [0, 16, 40, 1000])
+def test_prompts_go_ahead_of_next_tokens_while_many_have_one(ahead: int) -> None:
+    """Who writes waits for so many tokens of prompts at a time, and for none where more than twice as many write."""
+    scheduler = Scheduler(BlockPool(4, 1000), Limits(16, 8, 1.0, alone=16, ahead=ahead))
+    writers, readers = [entry(number, 1) for number in range(3)], [entry(number, 50) for number in range(3, 8)]
+    for own in (*writers, *readers):
+        scheduler.add(own)
+    scheduler.admit()
+    waited, longest = 0, 0
+    while any(own.left for own in readers):
+        waits = 2 * sum(own.left > 2 for own in readers) > 3 + sum(0 < own.left <= 2 for own in readers)
+        plan = scheduler.plan()
+        counts = {read.entry.number: read.stop - read.start for read in plan.reads}
+        if any(own.number in counts for own in writers):
+            assert all(own.number in counts for own in writers)
+            waited = 0
+        else:
+            assert waits and waited < ahead
+            waited += sum(counts.values())
+        longest = max(longest, waited)
+        scheduler.commit(plan)
+        for own in writers:
+            if own.number in counts:
+                own.lines[0].tokens.append(0)
+    assert min(ahead, 100) <= longest < ahead + 16
+
+
 def order(entries: list[Entry], more: list[Entry] | None = None) -> list[int]:
     """The numbers of requests in the order in which they end, one at a time; others come one after each end."""
     scheduler, found, coming = Scheduler(BlockPool(4, 100), Limits(1, 64, 1.0)), list[int](), iter(more or [])

@@ -19,8 +19,7 @@ class EngineConfig:
         context: how long a sequence may become; None is the model's context.
         max_rows: how many sequences there are at a time: a beam search takes one for each beam.
         token_budget: how many tokens a pass reads at most where somebody waits for the next token of an output. Fewer
-            make prompts slower and the pauses between the tokens of others shorter; 32 are the rows that read weights
-            once.
+            make prompts slower and the pauses between the tokens of others shorter; up to 32 read weights once.
         prompt_budget: how many it reads at most where all that run have a prompt to read first.
         max_waiting: how many requests may wait to begin.
         max_waiting_tokens: how many tokens they may be about altogether, prompts and outputs; None is no limit.
@@ -38,7 +37,7 @@ class EngineConfig:
     block: int = 16
     context: int | None = None
     max_rows: int = 64
-    token_budget: int = 32
+    token_budget: int = 24
     prompt_budget: int = 256
     max_waiting: int = 256
     max_waiting_tokens: int | None = None

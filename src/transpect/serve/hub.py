@@ -28,6 +28,9 @@ from transpect.serve.team import ALONE, Team
 CHUNK: Final = 64
 """Tokens of a prompt from which on a pass of many rows is quicker than those of few."""
 
+AHEAD: Final = 4
+"""Passes of a prompt budget that those who write wait for once, where most have a prompt to read."""
+
 
 def why_in_turn(model: Transformer, runtime: Runtime) -> str | None:
     """Why requests of a model can't share passes; None where they can."""
@@ -58,7 +61,7 @@ class Hub:
         self._pool = BlockPool(size.block, size.blocks)
         self._prefixes = Prefixes(self._pool) if config.prefix_cache and shares else None
         alone = config.prompt_budget
-        limits = Limits(size.rows, config.token_budget, config.overcommit, alone, min(CHUNK, alone))
+        limits = Limits(size.rows, config.token_budget, config.overcommit, alone, min(CHUNK, alone), AHEAD * alone)
         self._scheduler = Scheduler(self._pool, limits, self._prefixes)
         self._runner = Runner(model, size.rows, size.context, size.block, size.blocks) if shares else None
         self._tasks: dict[Entry, Task] = {}

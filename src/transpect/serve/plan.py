@@ -131,6 +131,8 @@ class Limits:
         alone: as ``budget``, where all have many tokens to read, so that nobody waits for the next one of an output.
         chunk: tokens that a pass of many rows is worth its while for: beside others it reads so many, whatever
             ``budget`` leaves.
+        ahead: tokens of prompts that are read at most before those that have few to read go on, while these are less
+            than twice as many as those that have a prompt.
     """
 
     rows: int = 64
@@ -138,6 +140,7 @@ class Limits:
     overcommit: float = 2.0
     alone: int = 0
     chunk: int = 0
+    ahead: int = 0
 
 
 def most_blocks(prompts: Iterable[tuple[int, int]], new: int, block: int) -> int:

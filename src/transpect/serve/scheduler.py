@@ -40,6 +40,7 @@ class Scheduler:
         self._fairness = Fairness()
         self._slots = list(range(limits.rows))
         self._rows = self._promised = self._gone = self._served = 0
+        self._ahead = 0  # tokens of prompts that have been read since those that have few read theirs
         self._aside: list[Entry] = []
 
     @property
@@ -94,13 +95,16 @@ class Scheduler:
                 (long if many else short).append(entry)
         short.sort(key=lambda entry: (entry.served, entry.rank))
         long.sort(key=lambda entry: entry.rank)
+        # where many wait for their first token, those who wait for the next one wait once, and then all go on together
+        waits = 2 * len(long) > len(short) and self._ahead < self.limits.ahead
         # a part of each pass is for those that have many, so that they come to their end as well
-        chosen = self._choose(short, budget - (few if long else 0))
-        left = (budget if short else max(budget, self.limits.alone)) - sum(count for _, _, count in chosen)
+        chosen = [] if waits else self._choose(short, budget - (few if long else 0))
+        left = (budget if chosen else max(budget, self.limits.alone)) - sum(count for _, _, count in chosen)
         if long and any(line.table.length < line.many for line in long[0].lines):
             left = max(left, self.limits.chunk)
         chosen += self._choose(long, left)
         chosen = self._with_room(chosen)
+        self._ahead = self._ahead + sum(count for _, _, count in chosen) if waits else 0
         reads = [read for entry, line, count in chosen for read in reads_of(entry, line, count)]
         copies = self.pool.extend([line.table for _, line, _ in chosen], [count for _, _, count in chosen])
         turn = min((entry for entry in self.running if not entry.lines), key=lambda own: own.served, default=None)
