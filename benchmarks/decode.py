@@ -8,9 +8,9 @@ from ids to ids: ours is `LanguageModel.complete`, theirs `generate` of a model 
 turns, and a ratio is that of one round, given as the median of all rounds with the lowest and the highest. In float32
 both must write the same tokens. Ours fills passes of one or two rows with guesses of what comes next, which it takes
 back where the model says otherwise; what it does without them is said beside it. The last part continues a text that
-repeats itself, with drafts looked up in the prompt and without. In int8 theirs are weights in 8 bits by `torchao`
-(`pip install --no-deps torchao`). Where the CPU has no instructions for bfloat16 there is no bar. The last lines say
-which figures fall short; the exit code is 1 if any does.
+repeats itself, with drafts looked up in the prompt and without, from the first new token on, as both read the prompt
+alike. In int8 theirs are weights in 8 bits by `torchao` (`pip install --no-deps torchao`). Where the CPU has no
+instructions for bfloat16 there is no bar. The last lines say which figures fall short; the exit code is 1 if any does.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def main() -> int:
             print(f"  {dtype}, batch {batch}: {spread(ratios)} times transformers (bar {bar:g}); {note}", flush=True)
             if (statistics.median(ratios) < bar and not emulated) or (dtype == "float32" and same < batch):
                 short.append(f"{dtype}, batch {batch}")
-        ratios, accepted = look_up(ours, options.new, options.rounds)
+        ratios, calls, accepted = look_up(ours, options.new, options.rounds)
         print(
             f"  {dtype}, prompt look-up on a text that repeats itself: {spread(ratios)} times without "
-            f"(bar {LOOK_UP_BAR:g}); the same tokens, {accepted}",
+            f"(bar {LOOK_UP_BAR:g}), {spread(calls)} with the reading of the prompt; the same tokens, {accepted}",
             flush=True,
         )
         if statistics.median(ratios) < LOOK_UP_BAR and not emulated:
@@ -147,12 +147,13 @@ def race(ours: Any, theirs: Any, batch: int, new: int, rounds: int) -> tuple[lis
     return [they / we for they, we, _ in times], [they / plain for they, _, plain in times], same
 
 
-def look_up(ours: Any, new: int, rounds: int) -> tuple[list[float], str]:
-    """The time without over the time with prompt look-up in each round, and how many drafts were accepted."""
+def look_up(ours: Any, new: int, rounds: int) -> tuple[list[float], list[float], str]:
+    """The time without over the time with prompt look-up in each round, from the first new token on and of whole calls,
+    and how many drafts were accepted."""
     ids = ours.tokenizer.encode(PASSAGE * 2 + PASSAGE[:60])
 
-    def plain() -> Any:
-        return ours.complete([ids], max_new_tokens=new, min_new_tokens=new, **NEVER)[0]
+    def plain(count: int = new) -> Any:
+        return ours.complete([ids], max_new_tokens=count, min_new_tokens=count, **NEVER)[0]
 
     def drafted() -> Any:
         return ours.complete([ids], max_new_tokens=new, min_new_tokens=new, prompt_lookup_num_tokens=10)[0]
@@ -160,8 +161,13 @@ def look_up(ours: Any, new: int, rounds: int) -> tuple[list[float], str]:
     with_drafts = drafted()
     if with_drafts.ids != plain().ids:
         raise SystemExit("prompt look-up changed the tokens of greedy decoding")
-    ratios = [timed(plain) / timed(drafted) for _ in range(rounds)]
-    return ratios, f"{with_drafts.accepted} of {with_drafts.drafted} drafted ones accepted"
+    times = [(timed(lambda: plain(1)), timed(plain), timed(drafted)) for _ in range(rounds)]
+    steps = [(without - begun) / (own - begun) for begun, without, own in times]
+    return (
+        steps,
+        [without / own for _, without, own in times],
+        f"{with_drafts.accepted} of {with_drafts.drafted} drafted ones accepted",
+    )
 
 
 def timed(call: Callable[[], Any]) -> float:
