@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import transpect
 from transpect.cli import many
@@ -55,6 +57,42 @@ def test_an_interrupted_file_becomes_what_it_would_have_been(cli, tiny, prompts,
         answer = cli(*words)
         assert answer.code == 0, answer.err
         assert out.read_bytes() == whole, cut
+
+
+def test_a_search_that_finds_fewer_outputs_goes_on_too(cli, tiny, tmp_path) -> None:
+    prompts, out = tmp_path / "two.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text('{"prompt": "小猫"}\n{"prompt": "小狗"}\n{"prompt": "鱼"}\n', encoding="utf-8")
+    choices = ("--choices", "鱼", "--choices", "虫")
+    words = ("generate", tiny, "--prompts", prompts, "--out", out, *choices, "--num-beams", 4, "--n", 4)
+    assert cli(*words).code == 0
+    whole = out.read_bytes()
+    assert len(rows(out)) < 3 * 4 and {row["line"] for row in rows(out)} == {1, 2, 3}
+    for kept in range(len(rows(out)) + 1):
+        out.write_bytes(b"".join(whole.splitlines(keepends=True)[:kept]))
+        answer = cli(*words)
+        assert answer.code == 0, answer.err
+        assert out.read_bytes() == whole, kept
+
+
+@pytest.mark.parametrize("what", ["template", "draft"])
+def test_another_template_or_draft_of_the_same_name_is_refused(cli, tiny, prompts, tmp_path, what) -> None:
+    model, draft, out = tmp_path / "model", tmp_path / "draft", tmp_path / "out.jsonl"
+    for folder in (model, draft):
+        shutil.copytree(tiny, folder)
+    words = ["generate", model, "--prompts", prompts, "--out", out, "--max-new-tokens", 2]
+    words += ["--draft", draft, "--temperature", 1, "--seed", 1] if what == "draft" else []
+    assert cli(*words).code == 0
+    out.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:1]))
+    if what == "template":
+        (model / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
+    else:
+        lm = transpect.load(draft, device="cpu")
+        with torch.no_grad():
+            lm.model.token.weight += 1e-3
+        shutil.rmtree(draft)
+        lm.save(draft)
+    answer = cli(*words)
+    assert answer.code == 2 and str(out) in answer.err
 
 
 def test_what_stopped_within_a_batch_leaves_whole_lines(cli, tiny, prompts, tmp_path, monkeypatch) -> None:

@@ -18,6 +18,7 @@ from transpect.cli.rows import as_row
 from transpect.cli.screen import progress
 
 if TYPE_CHECKING:
+    from transpect.core import Transformer
     from transpect.decode import Request, Result
     from transpect.lm import LanguageModel
 
@@ -68,6 +69,7 @@ def complete_file(lm: LanguageModel, prompts: str, out: Path, settings: Settings
             "memory": settings.memory,
             "cache": settings.cache,
             "runtime": lm.runtime,
+            **_drafts_of(requests),
         },
         lambda: {"seed": randbits(63)},
     )
@@ -111,10 +113,10 @@ def _whole(job: Job, lines: Sequence[Asked], requests: Sequence[Request]) -> int
     """How many prompts have all their outputs; the file is cut to these."""
     groups = [(number, len(list(rows))) for number, rows in groupby(job.rows(), key=lambda row: row.get("line"))]
     done = kept = 0
-    for (number, count), line, request in zip(groups, lines, requests, strict=False):
+    for place, ((number, count), line, request) in enumerate(zip(groups, lines, requests, strict=False)):
         if number != line.line:
             break
-        if count < request.params.n:
+        if count < request.params.n and place == len(groups) - 1:  # a search may find fewer; what follows shows it
             break
         done, kept = done + 1, kept + count
     if len(groups) > done + 1:
@@ -163,14 +165,26 @@ def _by_request(results: Iterator[Result]) -> Iterator[list[Result]]:
         yield own
 
 
+def _drafts_of(requests: Sequence[Request]) -> dict[str, Any]:
+    """Models that draft, where there are any: a name may come to mean another."""
+    drafts = {id(own): own for request in requests if (own := getattr(request.params.strategy, "draft", None))}
+    return {"drafts": [_told_apart(own) for own in drafts.values()]} if drafts else {}
+
+
 def _digest_of(lm: LanguageModel) -> str:
     """What tells a model, its tokenizer and its settings from all others."""
+    told = (sorted(lm.tokenizer.chat_templates.items()), sorted(lm.generation.items()))
+    return _told_apart(lm.model, lm.tokenizer.backend.to_str(), *map(repr, told))
+
+
+def _told_apart(model: Transformer, *more: str) -> str:
+    """What tells the config and the weights of a model from all others, and some texts."""
     import torch
 
     found = blake2b(digest_size=16)
-    for text in (repr(lm.model.config), lm.tokenizer.backend.to_str(), repr(sorted(lm.generation.items()))):
+    for text in (repr(model.config), *more):
         found.update(text.encode())
-    for name, tensor in sorted(lm.model.state_dict().items()):
+    for name, tensor in sorted(model.state_dict().items()):
         found.update(name.encode())
         found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return found.hexdigest()

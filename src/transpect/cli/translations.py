@@ -80,7 +80,7 @@ def measure(
     found: list[Measured] = []
     for decoding in _ways(asked):
         # greedy is greedy, whatever the checkpoint would like
-        plain = {} if found else {"num_beams": 1, "temperature": 0.0}
+        plain = {} if found else {"num_beams": 1, "num_beam_groups": 1, "penalty_alpha": None, "temperature": 0.0}
         outputs = list(_outputs(lm, sources, plain | decoding, batch_size))
         scores = bleu.corpus_score(outputs, [targets]), chrf.corpus_score(outputs, [targets])
         found.append(

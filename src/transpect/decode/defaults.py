@@ -47,6 +47,9 @@ ENTRIES = frozenset(
 )
 """All that `Defaults.read` goes by, but for special ids."""
 
+OF_SEARCHES = frozenset({*_OF_BEAMS, "num_beam_groups", "diversity_penalty"})
+"""Options of beam search and of diverse beam search."""
+
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "constraints": ([],),
     "dola_layers": (),
@@ -137,7 +140,7 @@ class Defaults:
         cuts = set(SAMPLING)
         if self.params.strategy.trigger == "penalty_alpha":
             cuts.remove("top_k")  # of which contrastive search has need
-        draws = not asked.get("penalty_alpha") and any(asked.get(name) is not None for name in cuts)
+        draws = asked.get("penalty_alpha") is None and any(asked.get(name) is not None for name in cuts)
         if "temperature" not in asked and self.params.greedy and draws:
             asked["temperature"] = self.temperature
         if asked.get("temperature") and self.params.strategy.trigger == "penalty_alpha":

@@ -7,7 +7,8 @@ from typing import Any
 
 from transpect.base.codec import did_you_mean
 from transpect.base.errors import ConfigError, GenerationError
-from transpect.decode.defaults import ENTRIES, Defaults
+from transpect.decode import GenerationParams
+from transpect.decode.defaults import ENTRIES, OF_SEARCHES, Defaults
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,17 @@ class GenerationSpec:
                 raise _fault(f"generation has no key {name!r}", remedy)
         try:
             Defaults.read(self.entries)
+            self._check_each()
         except GenerationError as error:
             raise _fault(error.rule, error.remedy, error.value) from None
+
+    def _check_each(self) -> None:
+        """What means nothing by itself, but will when a caller asks for the rest: searches, sampling."""
+        given = {name: self.entries[name] for name in OF_SEARCHES & self.entries.keys()}
+        groups = {"num_beam_groups": 2} if "diversity_penalty" in given else {}
+        GenerationParams().override({"num_beams": 2, **groups, **given})
+        if "temperature" in self.entries:
+            GenerationParams(temperature=self.entries["temperature"])
 
 
 def _fault(rule: str, remedy: str, value: object = None) -> ConfigError:

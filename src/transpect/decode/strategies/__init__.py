@@ -56,7 +56,8 @@ def asked_for(options: Mapping[str, Any], present: Strategy) -> Strategy:
 
     The present one goes on where it has all that is asked for. Else the option that chooses a strategy
     (`Strategy.trigger`) chooses it. Options that are not named stay as the present one has them. None, or a trigger's
-    value that means `off`, takes the present strategy away where it is its own.
+    value that means `off`, takes the present strategy away where it is one of its own. That nothing is looked up in the
+    prompt leaves other strategies as they are, which don't look there.
 
     Args:
         options: names of `OPTIONS`.
@@ -67,14 +68,18 @@ def asked_for(options: Mapping[str, Any], present: Strategy) -> Strategy:
     """
     triggers = {kind.trigger: kind for kind in STRATEGIES if kind.trigger}
     off = {
-        name for name, value in options.items() if value is None or (name in triggers and value in triggers[name].off)
+        name
+        for name, value in options.items()
+        if value is None or (name in triggers and value in triggers[name].off and not isinstance(value, bool))
     }
     asked = {name: value for name, value in options.items() if name not in off}
-    if present.trigger in off:
+    if _options(type(present)) & off & triggers.keys():
         present = Sample()
     if not asked:
         return present
     chosen = [triggers[name] for name in asked if name in triggers]
+    if asked.get(PromptLookup.trigger) == 0 and ({*chosen, type(present)} - {PromptLookup, Sample}):
+        return asked_for({name: value for name, value in options.items() if name != PromptLookup.trigger}, present)
     fitting = [kind for kind in (type(present), *chosen) if _options(kind) >= set(asked)]
     if not fitting:
         homes = [kind.trigger for kind in STRATEGIES if not chosen and set(asked) & _options(kind)]
