@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from llguidance import LLMatcher, LLTokenizer
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
@@ -277,6 +278,37 @@ def test_what_can_be_no_language_is_refused_with_the_reason(make: Callable[[], L
         make()
     message = str(found.value)
     assert said in message and "\n" not in message and found.value.remedy
+
+
+@pytest.mark.parametrize("keyword", ["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "const", "enum"])
+def test_a_number_of_a_schema_is_held_or_refused(keyword: str) -> None:
+    """Those that a float keeps are, with their neighbours; others llguidance would round."""
+    backend = LLTokenizer("byte")
+    allowed = 0
+    for number in (0, 7, -(10**15), 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, 2**63, 10**19, 10**30):
+        try:
+            own = JsonSchema({"type": "integer", keyword: [number] if keyword == "enum" else number})
+        except GenerationError:
+            assert abs(number) >= 2**53
+            continue
+        allowed += 1
+        for other in {number - 1, number, number + 1, -number, 2**63 - 1, number + 10**6}:
+            matcher = LLMatcher(backend, own.grammar())
+            written = (
+                matcher.try_consume_tokens(list(str(other).encode())) == len(str(other)) and matcher.is_accepting()
+            )
+            means = {"minimum": other >= number, "maximum": other <= number, "exclusiveMinimum": other > number}
+            means["exclusiveMaximum"] = other < number
+            assert written <= means.get(keyword, other == number), (number, other)
+            assert written or abs(other) > 2**53 or not means.get(keyword, other == number), (number, other)
+    assert allowed == 4
+
+
+def test_numbers_that_are_no_bounds_are_no_matter() -> None:
+    within = {"properties": {"minimum": {"const": 2**60 + 1}}}
+    with pytest.raises(GenerationError, match="const is held as a float"):
+        JsonSchema(within)
+    JsonSchema({"type": "integer", "default": 2**60 + 1, "examples": [{"minimum": 2**60 + 1}]})
 
 
 def test_languages_are_compared_by_what_they_say() -> None:

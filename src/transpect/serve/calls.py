@@ -1,10 +1,12 @@
-"""What a model that reads texts whole is asked: calls that wait together become one."""
+"""What a model that reads texts whole is asked: calls that wait together are read together, a batch at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from typing import Any, Final
 
 import torch
@@ -20,19 +22,59 @@ MERGED: Final = ("embed", "classify", "classify_tokens")
 
 @dataclass(eq=False)
 class Call:
-    """One question.
+    """One question. Nobody waits for it any more where its future is cancelled.
 
     Attributes:
         name: of `CALLS`.
         inputs: one text or several.
         options: of the ability.
         future: holds the answer.
+        over: whether there is one, or nobody waits for it.
     """
 
     name: str
     inputs: Any
     options: dict[str, Any]
     future: Future[Any] = field(default_factory=Future)
+    over: bool = False
+    _texts: list[tuple[int, Any]] | None = None
+    _found: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def left(self) -> list[tuple[int, Any]]:
+        """The texts that are still to be read, each with its place; those of about one length stand together.
+
+        Raises:
+            TranspectError: what is wrong with the inputs.
+        """
+        if self._texts is None:
+            several = self._several() if self.name in MERGED else [self.inputs]
+            self._texts = sorted(enumerate(several), key=lambda own: -_length(own[1]))
+        return self._texts
+
+    def take(self, part: Sequence[tuple[int, Any]], found: Iterable[Any]) -> None:
+        """What was found of a part of the texts that are left; after the last one the future has the answer."""
+        assert self._texts is not None, "they were looked at"
+        self._found |= zip([place for place, _ in part], found, strict=True)
+        gone = {place for place, _ in part}
+        self._texts = [own for own in self._texts if own[0] not in gone]
+        if not self._texts:
+            found = [self._found[place] for place in range(len(self._found))]
+            self.end(_joined(found) if self.name in MERGED else found[0])
+
+    def end(self, found: Any) -> None:
+        """The answer, or the error that is one, for whoever still waits; the first end counts."""
+        over, self.over = self.over, True
+        if not over and self.future.set_running_or_notify_cancel():
+            if isinstance(found, BaseException):
+                self.future.set_exception(found)
+            else:
+                self.future.set_result(found)
+
+    def _several(self) -> list[Any]:
+        if self.name != "embed":
+            return list(texts_or_pairs(self.inputs))
+        return [self.inputs] if is_single(self.inputs) else list(self.inputs)
 
 
 def batched(calls: Sequence[Call]) -> list[Call]:
@@ -44,35 +86,54 @@ def batched(calls: Sequence[Call]) -> list[Call]:
 
 
 def answer(lm: LanguageModel, calls: Sequence[Call], batch_size: int) -> None:
-    """Answer calls that belong together, in passes of texts of about one length. Where one is wrong each is answered by
-    itself, so that the others do not suffer.
+    """Read as many texts of calls that belong together as are read at a time, a text of each call in turn, so that one
+    that has thousands lets the others go on. Where a text is wrong its call ends with the error, and no other.
 
     Args:
         lm: the model.
-        calls: from `batched`.
+        calls: from `batched`; those that have ended are `Call.over`.
         batch_size: how many texts are read at a time.
     """
-    asking = [call for call in calls if call.future.set_running_or_notify_cancel()]
-    if len(asking) > 1:
+    for call in calls:
+        if call.future.cancelled():
+            call.end(None)
+    parts = _parts([call for call in calls if not call.over], batch_size)
+    if len(parts) > 1:
+        texts = [text for part in parts.values() for _, text in part]
+        with suppress(Exception):  # by itself each says what is wrong
+            found = iter(_asked(lm, calls[0], texts))
+            for call, part in parts.items():
+                call.take(part, islice(found, len(part)))
+            return
+    for call, part in parts.items():
         try:
-            several = [_several(call) for call in asking]
-            found = iter(_asked(lm, asking[0], [text for own in several for text in own], batch_size))
-        except Exception:
-            for call in asking:
-                answer_alone(lm, call, batch_size)
-        else:
-            for call, own in zip(asking, several, strict=True):
-                call.future.set_result(_joined([next(found) for _ in own]))
-    elif asking:
-        answer_alone(lm, asking[0], batch_size)
+            call.take(part, _asked(lm, call, [text for _, text in part]))
+        except Exception as error:
+            call.end(error)
 
 
-def answer_alone(lm: LanguageModel, call: Call, batch_size: int) -> None:
-    """Answer one call, or say what is wrong with it."""
-    try:
-        call.future.set_result(_asked(lm, call, call.inputs, batch_size))
-    except Exception as error:
-        call.future.set_exception(error)
+def _parts(calls: Sequence[Call], most: int) -> dict[Call, list[tuple[int, Any]]]:
+    """So many texts at most, of each call in turn."""
+    lefts = dict[Call, list[tuple[int, Any]]]()
+    for call in calls:
+        try:
+            lefts[call] = call.left
+            if not call.left:
+                call.take([], [])
+        except Exception as error:
+            call.end(error)
+    turns = zip_longest(*([(call, own) for own in left] for call, left in lefts.items()))
+    parts = dict[Call, list[tuple[int, Any]]]()
+    for call, own in islice((one for turn in turns for one in turn if one is not None), most):
+        parts.setdefault(call, []).append(own)
+    return parts
+
+
+def _asked(lm: LanguageModel, call: Call, texts: list[Any]) -> Iterable[Any]:
+    if call.name not in MERGED:
+        return [getattr(lm, call.name)(text, **call.options) for text in texts]
+    found: Iterable[Any] = getattr(lm, call.name)(texts, batch_size=len(texts), **call.options)
+    return found
 
 
 def _joined(found: list[Any]) -> Any:
@@ -80,12 +141,6 @@ def _joined(found: list[Any]) -> Any:
     return torch.stack(found) if found and isinstance(found[0], torch.Tensor) else found
 
 
-def _several(call: Call) -> list[Any]:
-    if call.name == "embed":
-        return [call.inputs] if is_single(call.inputs) else list(call.inputs)
-    return list(texts_or_pairs(call.inputs))
-
-
-def _asked(lm: LanguageModel, call: Call, inputs: Any, batch_size: int) -> Any:
-    size = {"batch_size": batch_size} if call.name in MERGED else {}
-    return getattr(lm, call.name)(inputs, **{**size, **call.options})
+def _length(text: Any) -> int:
+    """How long one is: in characters, or in ids."""
+    return sum(map(len, text)) if isinstance(text, tuple) else len(text)

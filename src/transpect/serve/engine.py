@@ -123,7 +123,8 @@ class Engine:
 
     def call(self, name: str, inputs: Any, **options: Any) -> Future[Any]:
         """Ask a model that reads: ``embed``, ``classify``, ``classify_tokens`` or ``fill_mask`` of `LanguageModel`,
-        from any thread. Texts of calls that wait together are read together.
+        from any thread. Texts of calls that wait together are read together; one whose future is cancelled is not
+        read to its end.
 
         Raises:
             Busy, Draining, EngineDead: as `submit`.
@@ -231,7 +232,7 @@ class Engine:
             together = batched(calls)
             self._team.answer(self.lm, together, self.config.batch_size)
             with self._changed:
-                for call in together:
+                for call in [own for own in self._calls if own.over]:
                     self._calls.remove(call)
                 self._changed.notify_all()
         if hub is not None:
@@ -275,7 +276,7 @@ class Engine:
         for handle in left:
             handle.end(error)
         for call in calls:
-            call.future.set_exception(error)
+            call.end(error)
         if hub is not None:
             hub.end_all(error)
 

@@ -180,7 +180,8 @@ def test_an_output_is_held_to_a_schema(api: Any) -> None:
 
 def test_translations_are_those_of_the_library(api: Any, language_models: dict[str, LanguageModel]) -> None:
     lm, texts = language_models["translator"], ["The quick fox", "小猫"]
-    options = ({}, {"num_beams": 1}, {"num_beams": 2, "length_penalty": 0.5}, {"temperature": 1, "seed": 4})
+    options: tuple[dict[str, Any], ...] = ({}, {"num_beams": 1}, {"num_beams": 2, "length_penalty": 0.5})
+    options += ({"temperature": 1, "seed": 4}, {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 1.5})
     for own in options:
         answer = api("/v1/translate", {"model": "translator", "text": texts, "max_tokens": 4, **own})
         assert [one["text"] for one in answer.json["choices"]] == lm.translate(texts, max_new_tokens=4, **own)

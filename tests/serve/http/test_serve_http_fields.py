@@ -239,6 +239,13 @@ def test_fields_that_do_not_go_together_are_a_400(body: dict[str, Any], param: s
     assert answer.error["param"] == param, answer.error
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_of_two_names_of_a_field_the_one_that_was_given_is_at_fault(name: str, api: Any) -> None:
+    body = {"model": "writer", "messages": [{"role": "user", "content": "a"}], name: 600}
+    answer = api("/v1/chat/completions", body)
+    assert (answer.status, answer.error["param"]) == (400, name)
+
+
 @pytest.mark.parametrize(
     ("message", "param"),
     [
@@ -256,6 +263,13 @@ def test_fields_that_do_not_go_together_are_a_400(body: dict[str, Any], param: s
             "messages[0].tool_calls[0].function.arguments",
         ),
         ("a", "messages[0]"),
+        *(
+            (
+                {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": text}}]},
+                "messages[0].tool_calls[0].function.arguments",
+            )
+            for text in ('{"a": 1, "a": 2}', '{"a": NaN}', '{"a": "\\ud800"}', f'{{"a": {"[" * 90}{"]" * 90}}}', "[]")
+        ),
     ],
     ids=lambda x: str(x)[:50],
 )

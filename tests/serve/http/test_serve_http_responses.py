@@ -28,6 +28,7 @@ def test_a_response_is_what_a_conversation_answers(length: int, api: Any) -> Non
     (item,) = answer["output"]
     assert item["content"][0]["text"] == chat["choices"][0]["message"]["content"]
     assert answer["status"] == ("incomplete" if chat["choices"][0]["finish_reason"] == "length" else "completed")
+    assert item["status"] == answer["status"] and answer["tool_choice"] == "auto"
     assert answer["usage"]["output_tokens"] == chat["usage"]["completion_tokens"]
     assert answer["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
     items = [
@@ -44,7 +45,7 @@ def test_a_response_is_what_a_conversation_answers(length: int, api: Any) -> Non
     assert "".join(own["delta"] for own in events if own["type"].endswith("delta")) == item["content"][0]["text"]
     ended = events[-1]["response"]
     assert ended["usage"] == answer["usage"]
-    assert ended["output"][0]["content"] == item["content"]
+    assert {**ended["output"][0], "id": ""} == {**item, "id": ""}
 
 
 def test_a_call_is_an_item(api: Any) -> None:
@@ -54,9 +55,12 @@ def test_a_call_is_an_item(api: Any) -> None:
         {"type": "function_call_output", "call_id": "c1", "output": "5"},
     ]
     body = {"model": "writer", "input": asked, "tools": [TOOL], "tool_choice": "required", "max_output_tokens": 90}
-    (item,) = api("/v1/responses", body).json["output"]
+    answer = api("/v1/responses", body).json
+    (item,) = answer["output"]
+    assert answer["tool_choice"] == "required"
     assert (item["type"], item["name"], json.loads(item["arguments"])) == ("function_call", "f", {})
     events = api("/v1/responses", {**body, "stream": True, "tool_choice": {"type": "function", "name": "f"}}).events
+    assert events[-1]["response"]["tool_choice"] == {"type": "function", "name": "f"}
     (ended,) = events[-1]["response"]["output"]
     assert (ended["type"], ended["name"], json.loads(ended["arguments"])) == ("function_call", "f", {})
     assert not [own for own in events if own["type"] == "response.output_text.delta"]
@@ -87,12 +91,17 @@ def test_a_response_is_held_to_a_schema(api: Any) -> None:
         ({"store": True}, "store"),
         ({"tools": [{"type": "web_search_preview"}]}, "tools[0].type"),
         ({"input": "x" * 600}, "input"),
+        ({"max_output_tokens": 600}, "max_output_tokens"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no"}}}}, "text.format"),
     ],
     ids=lambda x: str(x)[:30],
 )
 def test_what_is_not_done_is_a_400(changes: dict[str, Any], param: str, api: Any) -> None:
     answer = api("/v1/responses", {"model": "writer", "input": "x", **changes})
     assert (answer.status, answer.error["param"]) == (400, param), answer.error
+    others = {"max_tokens", "messages", "response_format"} - {param}
+    assert not [name for name in others if f"'{name}" in answer.error["message"]], answer.error
 
 
 @pytest.mark.slow

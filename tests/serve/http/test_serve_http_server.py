@@ -12,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 
+from transpect.lm import LanguageModel
 from transpect.serve import EngineConfig, Handle
 from transpect.serve.http.limits import Limits
 
@@ -108,6 +109,25 @@ def test_a_client_that_hangs_up_frees_what_it_held(
         assert b'"finish_reason":"length"' in all_of(
             raw(server.port, post("/v1/completions", LONG, "Connection: close\r\n"))
         )
+
+
+def test_a_client_that_hangs_up_is_not_read_for(build: Any, listen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, embed = list[int](), LanguageModel.embed
+
+    def counting(self: LanguageModel, texts: Any, **options: Any) -> Any:
+        read.append(len(texts))
+        time.sleep(0.02)
+        return embed(self, texts, **options)
+
+    monkeypatch.setattr(LanguageModel, "embed", counting)
+    service = build("vectors", engine=EngineConfig(batch_size=2))
+    with listen(service) as server:
+        connection = raw(server.port, post("/v1/embeddings", {"input": ["The"] * 2000}))
+        assert until(lambda: len(read) > 2)
+        connection.close()
+        assert until(lambda: service.active == 0, 1.0), "within a second"
+        assert b"200 OK" in all_of(raw(server.port, post("/v1/embeddings", {"input": "a"}, "Connection: close\r\n")))
+        assert sum(read) < 1000
 
 
 def test_dribbling_connections_are_closed_and_harm_nobody(build: Any, listen: Any) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
+from transpect.decode.constraints import JsonSchema
 from transpect.serve.http.tools import Offer
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
@@ -100,6 +102,37 @@ def test_arguments_are_an_object_whether_or_not_the_schema_says_so(api: Any) -> 
             isinstance(own, dict) for _, own in calls_of(choice["message"])
         )
         assert not (schema or {}).get("required") or calls_of(choice["message"]) == [("f", {"a": 1})]
+
+
+@pytest.mark.parametrize("forced", [("f", "g"), ("g",)], ids=["any", "one"])
+def test_references_of_parameters_mean_what_they_mean_alone(forced: tuple[str, ...]) -> None:
+    """As programs write them that make schemas of types; what is no schema is not touched."""
+    chain = {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/q~1r%20s"}]}
+    schema = {
+        "$defs": {"q/r s": {"type": "object", "properties": {"n": chain}, "required": ["n"]}, "w": {"const": 7}},
+        "type": "object",
+        "properties": {
+            "x": {"$ref": "#/$defs/q~1r%20s"},
+            "y": {"$ref": "#/$defs/w", "default": {"$ref": "#/$defs/w"}},
+            "z": {"const": {"$ref": "#/"}},
+            "all": {"$ref": "#"},
+            "$ref": {"enum": ["#/$defs"]},
+        },
+        "required": ["x", "y", "z", "$ref"],
+        "additionalProperties": False,
+    }
+    tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in "fg"]
+    whole = Offer(tuple(tools), forced).schema()
+    JsonSchema(whole)  # which finds what refers to nothing
+    good: dict[str, Any] = {"x": {"n": {"n": None}}, "y": 7, "z": {"$ref": "#/"}, "$ref": "#/$defs"}
+    changes: list[dict[str, Any]] = [{}, {"all": good}, {"x": {"n": 1}}, {"y": 8}, {"all": {}}, {"z": 1}, {"$ref": "#"}]
+    for number, own in enumerate({**good, **change} for change in changes):
+        told = [Draft202012Validator(one).is_valid(value) for one, value in ((schema, own), (whole, call_of("g", own)))]
+        assert told == [number < 2] * 2, own
+
+
+def call_of(name: str, arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
 
 
 def test_none_are_called_where_none_may_be(api: Any) -> None:

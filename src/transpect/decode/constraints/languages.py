@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -29,6 +29,10 @@ _EXACT: Final = '\n%llguidance {"no_forcing": true}\n'
 
 WHITESPACE: Final = r"[ \n\t]{0,16}"
 """What may stand between the parts of a JSON text: with no bound, an output could be spaces to its end."""
+
+
+_BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_EXACT_TO: Final = 2**53
 
 
 class Language(ABC):
@@ -111,6 +115,12 @@ class JsonSchema(Language):
         object.__setattr__(self, "schema", text)
         if not isinstance(data, Mapping) and data is not True:
             raise GenerationError("json_schema must be an object that allows something", value=schema, remedy="Try {}.")
+        for keyword, number in _rounded(data):
+            raise GenerationError(
+                f"json_schema can't be used: {keyword} is held as a float, which would make another number of it",
+                value=number,
+                remedy=f"Stay within ±{_EXACT_TO - 1}, or leave the keyword out.",
+            )
         self._checked("Leave the keyword out, or describe the texts by a grammar.")
 
     def grammar(self, spelled: str | None = None) -> str:
@@ -191,6 +201,31 @@ def held_to(changes: Mapping[str, Any], present: Language | None) -> Language | 
 def escaped(text: str) -> str:
     """A regular expression for a text. (`re.escape` escapes more than Rust's syntax knows.)"""
     return re.sub(r"([\\.+*?()|\[\]{}^$#&~-])", r"\\\1", text)
+
+
+def _rounded(schema: Any) -> Iterator[tuple[str, object]]:
+    """The numbers of a schema that llguidance would round, or cut to 64 bits, so that other texts were allowed, each
+    with its keyword."""
+    if isinstance(schema, list):
+        for own in schema:
+            yield from _rounded(own)
+    if not isinstance(schema, Mapping):
+        return
+    for keyword, own in schema.items():
+        held = [own] if keyword in _BOUNDS else _leaves(own) if keyword in ("const", "enum") else ()
+        yield from ((keyword, one) for one in held if isinstance(one, int | float) and abs(one) >= _EXACT_TO)
+        if keyword not in ("const", "enum", "default", "examples"):
+            yield from _rounded(own)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for own in value:
+            yield from _leaves(own)
+    elif isinstance(value, Mapping):
+        yield from _leaves(list(value.values()))
+    else:
+        yield value
 
 
 def _reason(problem: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from transpect.base.errors import ContextLengthError, GenerationError, TokenizerError, TranspectError
 from transpect.serve.errors import Busy, Draining, EngineDead, Expired, ServeError
@@ -59,6 +59,17 @@ class ApiError(Exception):
         self.type = type or _TYPES.get(status, "invalid_request_error")
         self.headers = dict(headers or {})
         super().__init__(message)
+
+    def of(self, names: Mapping[str, str]) -> Self:
+        """The same error of a request that has other names for some fields, given by the names that are known here."""
+        known = sorted(names, key=len, reverse=True)
+        inner = next(
+            (own for own in known if self.param is not None and re.match(rf"{re.escape(own)}\b", self.param)), ""
+        )
+        if inner and self.param is not None:
+            self.param = names[inner] + self.param.removeprefix(inner)
+            self.message = self.message.replace(f"'{inner}", f"'{names[inner]}")
+        return self
 
     def body(self) -> dict[str, Any]:
         """The error object."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 from transpect.base.errors import TokenizerError
 from transpect.base.files import read_text_file
-from transpect.serve.http.errors import bad
+from transpect.serve.http.body import parse
+from transpect.serve.http.errors import ApiError, bad
 from transpect.serve.http.fields import Choice, Field, Integer, Items, Kind, Object, Text, read, wrong_type
 from transpect.serve.http.limits import Limits
 from transpect.serve.http.models import Served
@@ -129,6 +129,10 @@ class Messages(Kind):
         return found
 
 
+_INNER: Final = Limits()
+"""Of JSON inside a text: the body that holds it is bounded."""
+
+
 def template_of(model: Served) -> str:
     """The name of the model's chat template, or its source.
 
@@ -147,9 +151,10 @@ def template_of(model: Served) -> str:
 def arguments(text: str, param: str) -> Any:
     """The arguments of a call, which the API writes as the text of JSON, and templates read as an object."""
     try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        found = None
+        found = parse(text.encode() or b"{}", _INNER)
+    except ApiError as error:
+        why = error.message.partition(": ")[2]
+        raise bad(param, f"'{param}' must be the text of a JSON object: {why}") from None
     if not isinstance(found, dict):
         raise bad(param, f"'{param}' must be the text of a JSON object.")
     return found

@@ -140,5 +140,7 @@ def _no_worker() -> ApiError:
 
 
 def _first(problem: str) -> str:
+    if problem == "NoExtensionBias":  # how llguidance says it
+        return "it allows no text at all."
     lines = [line.strip() for line in problem.splitlines() if line.strip()]
     return next((line for line in lines if line.startswith("error:")), lines[0])[:300]

@@ -26,6 +26,9 @@ __all__ = ["Offer", "Parameters", "ToolCall", "ToolName", "fields", "offer_of"]
 _OPEN: Final = "<tool_call>"
 _BETWEEN: Final = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 
+_DATA: Final = frozenset({"const", "enum", "default", "examples"})
+"""Keywords of JSON schema whose values are no schemas."""
+
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
@@ -138,11 +141,13 @@ class Offer:
 
     def schema(self) -> dict[str, Any]:
         """What a forced call looks like, as JSON schema."""
-        calls = []
+        calls: list[dict[str, Any]] = []
         for tool in self.tools:
             name = tool["function"]["name"]
             if name in self.forced:
-                arguments = {"type": "object", **tool["function"].get("parameters", {})}
+                own = tool["function"].get("parameters", {})
+                one = "#" if len(self.forced) == 1 else f"#/anyOf/{len(calls)}"
+                arguments = {"type": "object", **_moved(own, f"{one}/properties/arguments")}
                 calls.append(
                     {
                         "type": "object",
@@ -199,6 +204,22 @@ class Offer:
     @property
     def _names(self) -> Sequence[str]:
         return [tool["function"]["name"] for tool in self.tools]
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """A schema that means at a place of another what it meant alone: references to its parts begin there.
+
+    Values that are data, not schemas, stay as they are.
+    """
+    if isinstance(schema, list):
+        return [_moved(own, place) for own in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: own if name in _DATA else _moved(own, place) for name, own in schema.items()}
+    target = schema.get("$ref")
+    if isinstance(target, str) and (target == "#" or target.startswith("#/")):
+        found["$ref"] = place + target[1:]
+    return found
 
 
 def offer_of(given: Mapping[str, Any]) -> Offer:

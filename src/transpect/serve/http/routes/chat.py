@@ -13,7 +13,7 @@ from starlette.responses import Response
 from transpect.decode import Event
 from transpect.serve.http import tools
 from transpect.serve.http.body import read_body
-from transpect.serve.http.errors import bad
+from transpect.serve.http.errors import ApiError, bad
 from transpect.serve.http.fields import Choice, Field, Flag, Integer, Table, read
 from transpect.serve.http.generation import Generation, Prepared, begin
 from transpect.serve.http.limits import Limits
@@ -45,24 +45,34 @@ async def create(request: HttpRequest) -> Response:
     given = read(fields(limits), await read_body(request, limits))
     if "top_logprobs" in given and not given.get("logprobs"):
         raise bad("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is true.")
-    generation, offer = await begin_chat(request, given, prompt="messages")
+    names = {"max_tokens": "max_completion_tokens"} if "max_completion_tokens" in given else {}
+    generation, offer = await begin_chat(request, given, names)
     answer = Answers(generation, offer, logprobs=given.get("logprobs", False))
     if given.get("stream"):
         return Stream(request, generation, answer.pieces(usage_wanted(given)))
     return await whole(request, generation, answer.whole)
 
 
-async def begin_chat(request: HttpRequest, given: Mapping[str, Any], *, prompt: str) -> tuple[Generation, tools.Offer]:
+async def begin_chat(
+    request: HttpRequest, given: Mapping[str, Any], names: Mapping[str, str]
+) -> tuple[Generation, tools.Offer]:
     """Hand a conversation to the engine.
 
     Args:
         request: the request.
         given: its checked fields, under the names of this route.
-        prompt: the field that holds the conversation.
+        names: of those that the request calls by another name.
 
     Raises:
-        ApiError: it can't be answered, or not now.
+        ApiError: it can't be answered, or not now; it has the request's own names.
     """
+    try:
+        return await _begun(request, given)
+    except ApiError as error:
+        raise error.of(names) from error.__cause__
+
+
+async def _begun(request: HttpRequest, given: Mapping[str, Any]) -> tuple[Generation, tools.Offer]:
     service, call = service_of(request), call_of(request)
     model = service.models.get(given.get("model"))
     model.needs("write")
@@ -91,10 +101,10 @@ async def begin_chat(request: HttpRequest, given: Mapping[str, Any], *, prompt: 
             variables=given.get("chat_template_kwargs"),
         )
         requests = model.lm.requests([ids], **asked)
-        check_prompts(requests, model, prompt)
+        check_prompts(requests, model, "messages")
         return Prepared(requests)
 
-    return await begin(service, call, model, prepare, param=prompt), offer
+    return await begin(service, call, model, prepare, param="messages"), offer
 
 
 class Answers:

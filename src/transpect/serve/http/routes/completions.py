@@ -60,7 +60,8 @@ def translation_fields(limits: Limits) -> Table:
         ),
         "target_language": Field(Text(64), note="The token of a language, as the model's vocabulary spells it."),
         "early_stopping": Field(Flag()),
-        "diversity_penalty": Field(Number(0, 100)),
+        "num_beam_groups": Field(Integer(1, limits.num_beams), note="Of beams that differ, with diversity_penalty."),
+        "diversity_penalty": Field(Number(0, 100), note="Only with num_beam_groups."),
     }
 
 
@@ -108,7 +109,7 @@ async def translate(request: HttpRequest) -> Response:
     asked = decoding(given, model)
     if "num_beams" in given:
         asked["num_beams"] = given["num_beams"]
-    for name in ("early_stopping", "diversity_penalty"):
+    for name in ("early_stopping", "num_beam_groups", "diversity_penalty"):
         if name in given:
             asked[name] = given[name]
     if "max_tokens" in given:

@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from transpect.serve.http.body import read_body
-from transpect.serve.http.errors import ApiError, bad, explained
+from transpect.serve.http.errors import bad, explained
 from transpect.serve.http.fields import Choice, Field, Flag, Integer, Items, Table, Text, Union, read
+from transpect.serve.http.guard import StoppedError
 from transpect.serve.http.limits import Limits
 from transpect.serve.http.models import Served, alive
 from transpect.serve.http.options import LARGEST
@@ -80,10 +81,11 @@ async def call(request: Request, model: Served, name: str, inputs: Any, param: s
     own.model = model.id
     try:
         future = alive(model).engine.call(name, inputs, **options)
-        async with asyncio.timeout(service.limits.request_seconds):
-            return await asyncio.wrap_future(future)
-    except TimeoutError:
-        raise ApiError(504, "The request took longer than this server allows.", code="request_deadline") from None
+        async with service.guarded(request.receive):
+            return await asyncio.wrap_future(future)  # which is cancelled with who waits
+    except StoppedError as stopped:
+        own.ended = stopped.reason
+        raise stopped.error() from None
     except Exception as error:
         known = explained(error, param)
         if known.status == 500:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -60,6 +60,15 @@ def fields(limits: Limits) -> Table:
     }
 
 
+_NAMES: Final = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "response_format.json_schema": "text.format.schema",
+    "response_format": "text.format",
+}
+"""What conversations call otherwise."""
+
+
 class _NamedChoice(tools.ToolChoice):
     """As `tools.ToolChoice`, with the name beside the type."""
 
@@ -95,7 +104,7 @@ async def create(request: HttpRequest) -> Response:
             "type": form["type"],
             **({"json_schema": described} if "schema" in described else {}),
         }
-    generation, offer = await begin_chat(request, {**asked, "messages": as_messages(given)}, prompt="input")
+    generation, offer = await begin_chat(request, {**asked, "messages": as_messages(given)}, _NAMES)
     answer = Output(generation, offer, given)
     if given.get("stream"):
         return ItemStream(request, generation, answer.pieces(), done=False)
@@ -131,7 +140,7 @@ class Output:
             text += event.text
             reason = event.finish_reason or reason
         content, calls = self._offer.calls_in(text)
-        items = [self._text(content)] if content or not calls else []
+        items = [self._text(content, _status(reason))] if content or not calls else []
         return self._response(reason, [*items, *map(_call, calls)])
 
     async def pieces(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -167,7 +176,7 @@ class Output:
             yield "response.content_part.added", {**place, "part": _part("")}
         items = []
         if out or not calls:
-            items.append(self._text(out))
+            items.append(self._text(out, _status(reason)))
             yield "response.output_text.done", {**place, "text": out, "logprobs": []}
             yield "response.content_part.done", {**place, "part": _part(out)}
             yield "response.output_item.done", {"output_index": 0, "item": items[0]}
@@ -184,18 +193,19 @@ class Output:
         found = self._response(reason, items)
         yield f"response.{found['status']}", {"response": found}
 
-    def _text(self, text: str, status: str = "completed") -> dict[str, Any]:
-        content = [_part(text)] if status == "completed" else []
+    def _text(self, text: str, status: str) -> dict[str, Any]:
+        content = [] if status == "in_progress" else [_part(text)]
         return {"id": self._message, "type": "message", "role": "assistant", "status": status, "content": content}
 
     def _response(self, reason: str, items: list[dict[str, Any]]) -> dict[str, Any]:
-        cut, given, usage = reason == "length", self._given, self._generation.usage()
+        given, usage, status = self._given, self._generation.usage(), _status(reason)
+        choice = given.get("tool_choice", "auto")
         return {
             "id": self._id,
             "object": "response",
             "created_at": self._created,
-            "status": "incomplete" if cut else "completed",
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "status": status,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "error": None,
             "model": self._generation.model.id,
             "instructions": given.get("instructions"),
@@ -207,7 +217,7 @@ class Output:
             "store": False,
             "temperature": given.get("temperature"),
             "text": given.get("text", {"format": {"type": "text"}}),
-            "tool_choice": "auto",
+            "tool_choice": {"type": "function", "name": choice[0]} if isinstance(choice, tuple) else choice,
             "tools": given.get("tools", []),
             "top_p": given.get("top_p"),
             "truncation": "disabled",
@@ -219,6 +229,11 @@ class Output:
                 "total_tokens": usage["total_tokens"],
             },
         }
+
+
+def _status(reason: str) -> str:
+    """What became of an answer that ended so."""
+    return "incomplete" if reason == "length" else "completed"
 
 
 def _part(text: str) -> dict[str, Any]:
