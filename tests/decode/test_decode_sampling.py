@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transpect.base.errors import GenerationError
 from transpect.decode import GenerationParams, Sampler, uniform
-from transpect.decode.sampling import check_minimum
+from transpect.decode.sampling import LONG, check_minimum, totalled
 
 from .chi_squared import holm, p_value
 from .conftest import after
@@ -169,3 +169,16 @@ def test_half_precision_draws_from_its_own_distribution(dtype: torch.dtype) -> N
     rows = sampler(20_000, 20, temperature=1.0)
     tokens = rows.choose(logits.expand(20_000, -1), after(0, 20_000)).token
     assert p_value(torch.bincount(tokens, minlength=20), logits[0].double().softmax(-1)) > 0.001
+
+
+def test_the_best_of_a_long_vocabulary_is_what_all_steps_give() -> None:
+    logits = torch.randn(3, LONG + 5, generator=torch.Generator().manual_seed(1))
+    logits[1, [7, 70]] = logits[1].max() + 1
+    plain = sampler(3, LONG + 5, temperature=0.0)
+    found, (wide, total) = plain.choose(logits, after(0, 3)), totalled(logits)
+    assert found.token.tolist() == wide.argmax(-1).tolist() and found.token[1] == 7
+    assert torch.equal(found.logprob, wide.gather(-1, found.token[:, None])[:, 0] - total)
+    for broken in (float("nan"), float("inf")):
+        logits[2, 9] = broken
+        with pytest.raises(GenerationError, match="must be numbers"):
+            plain.choose(logits, after(0, 3))

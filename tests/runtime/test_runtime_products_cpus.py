@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -78,3 +82,11 @@ def test_the_best_line_is_chosen() -> None:
     assert of["aarch64"] == ["i8mm", "dotprod", "plain"] and of["riscv64"] == ["plain"]
     without = {**everything, "avx512vnni": False, "avxvnni": False}
     assert next(each.name for each in LINES if each.runs_on(without, "x86_64")) == "avx2"
+
+
+@pytest.mark.slow
+def test_shares_on_a_cpu_without_vectors() -> None:
+    """Of every number of rows; the code is chosen once a process."""
+    tests = Path(__file__).with_name("test_runtime_products_shares.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{tests}", "-k", "exact"]
+    subprocess.run(command, env={**os.environ, CPU: "plain"}, check=True)

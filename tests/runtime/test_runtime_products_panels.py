@@ -175,7 +175,7 @@ def test_softmax_goes_on() -> None:
 TILES: dict[str, tuple[Callable[..., None], int]] = {
     "floats": (emit_floats, 8),
     "floats anew": (partial(emit_floats, anew=True), 8),
-    "rows": (emit_rows, 9),
+    "rows": (emit_rows, 11),
     "panel": (emit_panel, 5),
     "eight": (emit_eight, 10),
     "blocks": (partial(emit_blocks, True), 11),

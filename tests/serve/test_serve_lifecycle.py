@@ -16,10 +16,11 @@ import torch
 
 from transpect.base.errors import ConfigError, ContextLengthError, GenerationError
 from transpect.core import AttentionConfig, Full, ModelConfig, Pooled, StackConfig, Transformer
-from transpect.decode import GenerationParams, Request
+from transpect.decode import Event, GenerationParams, Request
 from transpect.decode.sampling import Sampler
 from transpect.lm import LanguageModel
 from transpect.serve import Busy, Draining, EngineDead, Expired, Job
+from transpect.serve.handle import Handle, wake
 from transpect.serve.runner import Runner
 from transpect.text.streaming import StreamDecoder
 
@@ -251,7 +252,7 @@ def test_engines_say_how_large_they_are(tiny: LanguageModel, engines: Any) -> No
 LEFT = """
 from transpect.core import AttentionConfig, ModelConfig, StackConfig, Transformer
 from transpect.core.positions import Rope
-from transpect.decode import GenerationParams, Request
+from transpect.decode import Event, GenerationParams, Request
 from transpect.lm import LanguageModel
 from transpect.serve import Engine, EngineConfig
 from transpect.serve.request import Job
@@ -270,3 +271,19 @@ next(iter(handle))
 def test_a_process_that_leaves_its_engine_at_work_ends_well() -> None:
     done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_event_loop_is_told_once_of_all_whose_events_came() -> None:
+    async def told(count: int) -> int:
+        loop, handles = asyncio.get_running_loop(), [Handle(job(), lambda own: None) for _ in range(count)]
+        takers = [asyncio.ensure_future(anext(aiter(handle))) for handle in handles]
+        await asyncio.sleep(0)
+        calls, tell = list[Any](), loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *call: calls.append(call) or tell(*call)  # type: ignore[method-assign, assignment, func-returns-value]
+        for number, handle in enumerate(handles):
+            handle.put(Event(number, 7, "a", 0.0, None))
+        wake(handles)
+        assert [event.request for event in await asyncio.gather(*takers)] == list(range(count))
+        return len(calls)
+
+    assert asyncio.run(told(3)) == 1

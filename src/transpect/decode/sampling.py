@@ -122,22 +122,43 @@ def totalled(logits: Tensor) -> tuple[Tensor, Tensor]:
         GenerationError: logits that are NaN or +inf, or all −inf.
     """
     wide = _wide(logits)
-    total = _log_total(wide)  # [B]
+    total = _checked(_log_total(wide))  # [B]
+    return wide, total
+
+
+def _checked(total: Tensor) -> Tensor:
     if not all(map(math.isfinite, total.tolist())):
         raise GenerationError(
             "the model's logits must be numbers",
             value="NaN or infinite logits",
             remedy="Its weights are damaged, or its dtype is too narrow: try float32.",
         )
-    return wide, total
+    return total
+
+
+def _long(logits: Tensor) -> bool:
+    """Whether compiled code sums their probabilities."""
+    return quick(logits) and logits.shape[-1] >= LONG
 
 
 def _log_total(wide: Tensor) -> Tensor:
-    if wide.device.type != "cpu" or wide.dtype != torch.float32 or wide.shape[-1] < LONG:
+    if not _long(wide):
         return wide.logsumexp(-1)
     from transpect.runtime.totals import log_totals  # numba is slow to import
 
     return torch.from_numpy(log_totals(wide.numpy()))
+
+
+def _best(logits: Tensor) -> Choice:
+    """What `Sampler.choose` chooses by logits alone, `_long` ones: where the best one stands is looked for once, and
+    its logit is what sums begin with."""
+    from transpect.runtime.totals import log_totals
+
+    own = logits.numpy()
+    token = own.argmax(-1)  # [B]
+    most = own[np.arange(len(token)), token]
+    total = _checked(torch.from_numpy(log_totals(own, most)))
+    return Choice(torch.from_numpy(token), torch.from_numpy(most) - total)
 
 
 def largest(logits: Tensor) -> Tensor:
@@ -180,8 +201,11 @@ class Sampler:
         Raises:
             GenerationError: logits that are NaN or +inf, or all −inf.
         """
+        left = self.process(logits, traces)
+        if left is logits and self.greedy and _long(logits):  # no filter has changed any
+            return _best(logits)
         wide, total = totalled(logits)
-        token = largest(self.process(wide, traces)) if self.greedy else self.draw(self.filter(wide, traces), traces)
+        token = largest(left) if self.greedy else self.draw(_run(self._warpers, left, traces), traces)
         return Choice(token, _of_tokens(wide, token) - total)
 
     def process(self, logits: Tensor, traces: Sequence[Trace]) -> Tensor:

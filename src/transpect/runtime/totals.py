@@ -17,10 +17,15 @@ _PIECE = 1024
 _LARGEST = np.float32(np.finfo(np.float32).max)
 
 
-def log_totals(logits: Array) -> Array:
+def log_totals(logits: Array, most: Array | None = None) -> Array:
     """ln Σ exp of each row: float32 [B, V] -> [B]. A row gets the same whatever the others are; one that holds NaN or
-    +inf, or nothing but −inf, gets NaN."""
-    totals = logits.max(-1)
+    +inf, or nothing but −inf, gets NaN.
+
+    Args:
+        logits: of the rows.
+        most: the largest of each row, or NaN where there is one; None: it is looked for.
+    """
+    totals = logits.max(-1) if most is None else most.copy()
     _sum(logits if logits.flags.c_contiguous else np.ascontiguousarray(logits), totals)
     return totals
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from threading import Condition
 
 from transpect.decode.request import Event, Result, collect
@@ -135,18 +135,33 @@ class Handle:
 
     def wake(self) -> None:
         """Of the engine: let takers look."""
+        wake([self])
+
+    def _woken(self) -> list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]:
+        """Takers in threads look; those on event loops are to be told."""
         with self._changed:
             self._changed.notify_all()
             waiters, self._waiters = self._waiters, []
-        for loop, waiter in waiters:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_release, waiter)
+        return waiters
 
     def _finish(self) -> None:
         if self._error is not None:
             raise self._error
 
 
-def _release(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+def wake(handles: Iterable[Handle]) -> None:
+    """Of the engine: let the takers of all these look. An event loop is told once, for to tell it is a call of the
+    system, after which the engine would wait for the interpreter's lock each time."""
+    waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for handle in handles:
+        for loop, waiter in handle._woken():
+            waiting.setdefault(loop, []).append(waiter)
+    for loop, waiters in waiting.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_release, waiters)
+
+
+def _release(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -14,7 +14,7 @@ from transpect.decode.program_steps import Runtime, check_runtime
 from transpect.decode.stepper import ReadsAhead
 from transpect.serve.config import EngineConfig
 from transpect.serve.errors import Expired
-from transpect.serve.handle import Handle
+from transpect.serve.handle import Handle, wake
 from transpect.serve.plan import Entry, Limits
 from transpect.serve.prefixes import Prefixes
 from transpect.serve.reading import InTurn, Reading
@@ -92,6 +92,7 @@ class Hub:
     def turn(self) -> list[tuple[Handle, Exception | None]]:
         """One pass, and what the requests do with it; those that have ended, and with what."""
         self._ended: list[tuple[Handle, Exception | None]] = []
+        self._gone_on: list[Handle] = []
         self._expire()
         scheduler = self._scheduler
         for entry in scheduler.admit():
@@ -115,6 +116,7 @@ class Hub:
                 self._go_on(self._tasks[entry])
         if plan.turn is not None:
             self._go_on(self._tasks[plan.turn])
+        wake(self._gone_on)
         return self._ended
 
     def end_all(self, error: Exception) -> None:
@@ -165,6 +167,7 @@ class Hub:
     def _go_on(self, task: Task) -> None:
         before = task.handle.usage.completion_tokens
         task.go_on()
+        self._gone_on.append(task.handle)
         self._written += task.handle.usage.completion_tokens - before
         if not task.over:
             return

@@ -155,9 +155,8 @@ class Task:
         return bool(self._greenlet.dead)
 
     def go_on(self) -> None:
-        """Run until it waits again, or has ended."""
+        """Run until it waits again, or has ended. Who takes its events is to be woken afterwards."""
         self._greenlet.switch()
-        self.handle.wake()
 
     def kill(self) -> None:
         """End it where it is."""

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transpect.base.errors import ConfigError
+from transpect.runtime.compiling import compiled
+from transpect.runtime.numeric import Number
 
 Array = Any
 MOST = 1 << 16
@@ -25,7 +27,7 @@ class Int8Rows(NamedTuple):
     Attributes:
         weight: int8 [N, D].
         scale: float32 [N].
-        total: int32 [N], the sum of each row of ``weight``.
+        total: int32 [N, 2], of each row of ``weight`` the sum, and what `crossed` says.
     """
 
     weight: Array
@@ -36,7 +38,9 @@ class Int8Rows(NamedTuple):
     def of(cls, weight: Array, scale: Array) -> Int8Rows:
         """With the totals; the arrays are shared."""
         check_width(weight.shape[1])
-        return cls(weight, scale.reshape(-1), weight.sum(1, dtype=np.int32))
+        total = np.empty((len(weight), 2), np.int32)
+        totals(weight, total)
+        return cls(weight, scale.reshape(-1), total)
 
 
 class Digits(NamedTuple):
@@ -63,17 +67,20 @@ class Words(NamedTuple):
     """Rows in 16 bits: x ≈ scale · value, one scale a row.
 
     Attributes:
-        value: int16 [R, W], 0 after the last column.
+        value: int16 [R, W], 0 after the last column; with 128 more or less they still have 16 bits.
         scale: float32 [R].
+        crossed: int32 [R], see `crossed`.
     """
 
     value: Array
     scale: Array
+    crossed: Array
 
     @classmethod
     def of(cls, rows: int, width: int) -> Words:
         """Room for rows, which must be a multiple of eight."""
-        return cls(aligned((rows, padded(width)), np.int16), np.zeros(rows, np.float32))
+        value = aligned((rows, padded(width)), np.int16)
+        return cls(value, np.zeros(rows, np.float32), np.zeros(rows, np.int32))
 
 
 class Blocks(NamedTuple):
@@ -215,6 +222,29 @@ class Q6_K(NamedTuple):  # noqa: N801
     """The same: 210 bytes for 256 columns."""
 
     packed: Array
+
+
+@compiled
+def crossed(row: Array, width: int) -> Number:
+    """Σ_j row[4j] · row[4j + 2] + row[4j + 1] · row[4j + 3], in 32 bits, whichever way it runs over; 0 stands for
+    columns that there are not. See `tiles` for what it is good for."""
+    total, whole = np.int32(0), width // 4
+    for j in range(whole):
+        total += np.int32(np.int32(row[4 * j]) * np.int32(row[4 * j + 2]))
+        total += np.int32(np.int32(row[4 * j + 1]) * np.int32(row[4 * j + 3]))
+    if width % 4 == 3:
+        total += np.int32(row[4 * whole]) * np.int32(row[4 * whole + 2])
+    return total
+
+
+@compiled
+def totals(weight: Array, to: Array) -> None:
+    """to[N] ← of each row of weights the sum, and `crossed`."""
+    for i in range(len(weight)):
+        row, total = weight[i], np.int32(0)
+        for d in range(len(row)):
+            total += np.int32(row[d])
+        to[i, 0], to[i, 1] = total, crossed(row, len(row))
 
 
 def _by_blocks(numbers: Array, width: int) -> Array:

@@ -37,6 +37,7 @@ from transpect.runtime.products.plain import columns, half
 from transpect.runtime.products.tiles import (
     COLUMNS,
     FOUR,
+    INTEGER_ROWS,
     ROWS,
     blocks_tile,
     floats_tile,
@@ -106,41 +107,38 @@ def _both(a: Number, b: Number) -> Number:
 
 
 def _int8_rows(w: Any, first: int, count: int, x: Any, rows: int, room: Array, out: Array) -> None:
-    scales, panel, ahead = _of_int8(w, first, count, room)
+    panel, scales, crossed, ahead = _of_int8(w, first, count, room)
     width, step = w.weight.shape[1], 2 * x.value.shape[1]
-    for r in range(0, rows, ROWS):
-        own_x, weights = (address(x.value, r), step, address(x.scale, r)), (address(panel, 0), address(scales, 0))
-        rows_tile((*own_x, *weights, ahead, width, _place(out, r, first), 4 * out.shape[1]))
+    for r in range(0, rows, INTEGER_ROWS):
+        own_x = address(x.value, r), step, address(x.scale, r), address(x.crossed, r)
+        rows_tile((*own_x, panel, scales, crossed, ahead, width, _place(out, r, first), 4 * out.shape[1]))
 
 
 @compiled
 def few(w: Any, first: int, last: int, x: Any, rows: int, room: Array, out: Array) -> None:
-    """`multiply` of `Int8Rows` by all panels from first to last, for passes of few rows: they are computed up to a
+    """`multiply` of `Int8Rows` from first to last, at most C, for passes of few rows: they are computed up to a
     multiple of `FOUR`."""
-    whole, width, of_x, of_out = _aligned(room), w.weight.shape[1], 2 * x.value.shape[1], 4 * out.shape[1]
-    scales, panel = address(whole, 0), address(whole, COLUMNS)
-    weights, w_scales = address(w.weight, 0), w.scale
-    values, x_scales, to = address(x.value, 0), address(x.scale, 0), address(out, 0)
-    for i in range(first, last, COLUMNS):
-        count = min(COLUMNS, last - i)
-        for c in range(COLUMNS):
-            whole[c] = w_scales[i + c] if c < count else np.float32(0.0)
-        own, ahead = weights + width * i, weights + width * (i + COLUMNS)
-        panel_tile((own, width, count, width, panel))
-        for r in range(0, rows, FOUR):
-            own_x, place = (values + of_x * r, of_x, x_scales + 4 * r), to + of_out * r + 4 * i
-            four_rows_tile((*own_x, panel, scales, ahead, width, place, of_out))
+    width, of_x, of_out = w.weight.shape[1], 2 * x.value.shape[1], 4 * out.shape[1]
+    values, x_scales, x_crossed = address(x.value, 0), address(x.scale, 0), address(x.crossed, 0)
+    panel, scales, crossed, ahead = _of_int8(w, first, last - first, room)
+    to = _place(out, 0, first)
+    for r in range(0, rows, FOUR):
+        own_x = values + of_x * r, of_x, x_scales + 4 * r, x_crossed + 4 * r
+        four_rows_tile((*own_x, panel, scales, crossed, ahead, width, to + of_out * r, of_out))
 
 
 @compiled
-def _of_int8(w: Any, first: int, count: int, room: Array) -> tuple[Array, Array, int]:
-    """Scales and panel of some rows, and where the next ones are."""
+def _of_int8(w: Any, first: int, count: int, room: Array) -> tuple[int, int, int, int]:
+    """Where the panel of some rows is, their scales and what `crossed` says of them, and where the next ones are."""
     whole, width = _aligned(room), w.weight.shape[1]
-    scales, panel = whole[:COLUMNS], whole[COLUMNS:]
+    integers = whole.view(np.int32)
     for c in range(COLUMNS):
-        scales[c] = w.scale[first + c] if c < count else np.float32(0.0)
-    panel_tile((address(w.weight, first), width, count, width, address(panel, 0)))
-    return scales, panel, address(w.weight, first) + COLUMNS * width
+        there = c < count
+        whole[c] = w.scale[first + c] if there else np.float32(0.0)
+        integers[COLUMNS + c] = w.total[first + c, 1] if there else np.int32(0)
+    panel = address(whole, 2 * COLUMNS)
+    panel_tile((address(w.weight, first), width, count, width, panel))
+    return panel, address(whole, 0), address(whole, COLUMNS), address(w.weight, first) + COLUMNS * width
 
 
 def block(w: Any, i: int, b: int, q: Array) -> tuple[Number, Number]:

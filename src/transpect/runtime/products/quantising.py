@@ -11,11 +11,13 @@ import numpy as np
 
 from transpect.runtime.compiling import compiled
 from transpect.runtime.numeric import TO_INTEGER, Number, bits_of, float_of
-from transpect.runtime.products.formats import BLOCK, LINE, Blocks, Digits, WordBlocks, Words
+from transpect.runtime.products.formats import BLOCK, LINE, Blocks, Digits, WordBlocks, Words, crossed
 from transpect.runtime.products.kernel import chosen_by_types, class_of
 
 Array = Any
 HALF = BLOCK // 2
+LARGEST = 32767.0 - 128.0
+"""Of the numbers of 16 bits: what is added to a weight of 8 bits still has 16 (see `tiles`)."""
 MOST = 2.0**24 - 2.0**17
 """Of a row's 16-bit numbers altogether, without their signs: with weights of 8 bits no sum then leaves 32 bits, and
 what is added by vectors may run over on the way. What is missing from 2²⁴ is for rounding."""
@@ -34,15 +36,15 @@ def _largest(x: Array) -> Number:
 
 @compiled
 def _to_16_bits(x: Array) -> Any:
-    """What the scale of a row is, and what its numbers are multiplied by: so that the largest becomes 32767, or all
-    together `MOST`."""
+    """What the scale of a row is, and what its numbers are multiplied by: so that the largest becomes `LARGEST`, or
+    all together `MOST`."""
     most, total = _largest(x), np.float64(0.0)
     if most < _LEAST:
         return np.float32(0.0), np.float32(0.0)
     for d in range(len(x)):
         total += abs(np.float64(x[d]))
-    largest = max(np.float64(most), total * (32767.0 / MOST))
-    return np.float32(largest / 32767.0), np.float32(32767.0 / largest)
+    largest = max(np.float64(most), total * (LARGEST / MOST))
+    return np.float32(largest / LARGEST), np.float32(LARGEST / largest)
 
 
 def _to_digits(x: Array, width: int, first: int, last: int, to: Any) -> None:
@@ -66,6 +68,7 @@ def _to_words(x: Array, width: int, first: int, last: int, to: Any) -> None:
         for d in range(width):
             value[d] = np.int16(bits_of(np.float32(own[d] * factor + TO_INTEGER)))
         value[width:end] = 0
+        to.crossed[r] = crossed(value, width)
 
 
 def _to_blocks(x: Array, width: int, first: int, last: int, to: Any) -> None:

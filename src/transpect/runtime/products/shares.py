@@ -12,6 +12,7 @@ import numpy as np
 
 from transpect.runtime.compiling import compiled
 from transpect.runtime.numeric import Number
+from transpect.runtime.products.cpu import line
 from transpect.runtime.products.eights import eight
 from transpect.runtime.products.formats import Int8Rows, Words
 from transpect.runtime.products.kernel import chosen_by_types, class_of, width
@@ -87,14 +88,23 @@ def _of_integers(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, 
     if rows <= ROWS // 2:  # which memory limits: pairs are read from two places
         _by_pairs(w, first, last, bias, x, rows, more, out)
         return
-    for r in range(rows):
-        for i in range(first, last):
-            out[r, i] = _begin(bias, more, out, r, i)
     if rows <= ROWS:  # which don't make up for bringing weights to panels
+        _begin_all(first, last, bias, rows, more, out)
         eight(w, first, last, x, out)
         return
     room = np.empty(COLUMNS * (width(w) // 4 + 64), np.float32)
-    few(w, first, last, x, rows, room, out)
+    for i in range(first, last, COLUMNS):  # what a tile adds to is in the cache
+        end = min(i + COLUMNS, last)
+        _begin_all(i, end, bias, rows, more, out)
+        few(w, i, end, x, rows, room, out)
+
+
+@compiled
+def _begin_all(first: int, last: int, bias: Array, rows: int, more: bool, out: Array) -> None:
+    if len(bias) or not more:
+        for r in range(rows):
+            for i in range(first, last):
+                out[r, i] = _begin(bias, more, out, r, i)
 
 
 def _of_others(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, more: bool, out: Array) -> None:
@@ -102,7 +112,8 @@ def _of_others(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, mo
 
 
 def _chosen(w: Any, first: Any, last: Any, bias: Any, x: Any, rows: Any, more: Any, out: Any) -> Any:
-    return _of_integers if (class_of(w), class_of(x)) == (Int8Rows, Words) else _of_others
+    vectors = line().wide is not None
+    return _of_integers if vectors and (class_of(w), class_of(x)) == (Int8Rows, Words) else _of_others
 
 
 chosen_by_types(share, _chosen)

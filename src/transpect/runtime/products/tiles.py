@@ -38,6 +38,8 @@ def rows_of(line: Line) -> int:
 ROWS = rows_of(line())
 COLUMNS = VECTORS * lanes(line())
 """C."""
+INTEGER_ROWS = ROWS if line().wide is None else FOUR
+"""M of `emit_rows`, which sums in two ways."""
 
 
 def emit_floats(builder: Any, line: Line, rows: int, args: Any, *, anew: bool = False) -> None:
@@ -68,9 +70,12 @@ def emit_rows(builder: Any, line: Line, rows: int, args: Any) -> None:
 
     The panel is of bytes. Meanwhile memory is asked for as many bytes as a panel is made of, from ``ahead`` on.
     """
-    x, of_row, x_scale, panel, w_scale, ahead, count, out, of_out = args
+    x, of_row, x_scale, x_crossed, panel, w_scale, w_crossed, ahead, count, out, of_out = args
     wide = vector(DOUBLE, lanes(line))
-    totals = _pairs(builder, line, rows, (x, of_row, panel), I64(0), count, I8, ahead)
+    if line.wide is None:
+        totals = _pairs(builder, line, rows, (x, of_row, panel), I64(0), count, I8, ahead)
+    else:
+        totals = _fours(builder, line, rows, (x, of_row, x_crossed, panel, w_crossed), count, ahead)
     weights = [builder.fpext(own, wide) for own in _weights(builder, vector(FLOAT, wide.count), w_scale)]
     for n, place in enumerate(_places(builder, out, of_out, rows, line)):
         of_x = builder.fpext(emit.load(builder, FLOAT, x_scale, 4 * (n // VECTORS)), DOUBLE)
@@ -146,6 +151,43 @@ def _pairs(
     return emit.loop(builder, first, last, 2, zero, pair)
 
 
+def _fours(
+    builder: Any, line: Line, rows: int, places: tuple[Any, Any, Any, Any, Any], count: Any, ahead: Any
+) -> list[Any]:
+    """The sums of `_pairs` by half as many products: x₁w₁ + x₃w₃ = (x₁ + w₃)(x₃ + w₁) − x₁x₃ − w₁w₃, of which the
+    last two are sums of a row each, known before. Sums may run over 32 bits on the way.
+
+    After Winograd, "A New Algorithm for Inner Product" (1968). A CPU that multiplies two vectors in a cycle and adds
+    four does both at once this way, where as many products as sums would wait for each other.
+    """
+    x, of_row, x_crossed, panel, w_crossed = places
+    kind, dot = vector(I16, 2 * lanes(line)), _dot_of(line)
+    inputs = [builder.add(x, builder.mul(of_row, I64(m))) for m in range(rows)]
+
+    def four(at: Any, now: list[Any]) -> list[Any]:
+        offset = builder.mul(at, I64(VECTORS * lanes(line)))
+        emit.prefetch(builder, builder.add(ahead, offset), 0)
+        place = builder.add(panel, offset)
+        stored = [builder.add(place, I64(n * VECTORS * kind.count)) for n in (0, 1)]
+        weights = [[builder.sext(w, kind) for w in _weights(builder, vector(I8, kind.count), own)] for own in stored]
+        step, following = builder.mul(at, I64(2)), list[Any]()
+        for m, base in enumerate(inputs):
+            words = [emit.load(builder, I32, builder.add(base, step), 4 * n) for n in (0, 1)]
+            both = [builder.bitcast(emit.spread(builder, own, lanes(line)), kind) for own in words]
+            for n in range(VECTORS):
+                own = [builder.add(both[k], weights[1 - k][n]) for k in (0, 1)]
+                following.append(dot(builder, now[VECTORS * m + n], *own))
+        return following
+
+    zero = [emit.ones(I32, lanes(line), 0)] * (VECTORS * rows)
+    sums = emit.loop(builder, I64(0), count, 4, zero, four)
+    of_weights = [emit.load(builder, sums[0].type, w_crossed, 4 * lanes(line) * n) for n in range(VECTORS)]
+    for n, total in enumerate(sums):
+        of_x = emit.spread(builder, emit.load(builder, I32, x_crossed, 4 * (n // VECTORS)), lanes(line))
+        sums[n] = builder.sub(total, builder.add(of_x, of_weights[n % VECTORS]))
+    return sums
+
+
 def _vnni(builder: Any, sums: Any, a: Any, b: Any) -> Any:
     """vpdpwssd."""
     words = [builder.bitcast(each, sums.type) for each in (a, b)]
@@ -188,7 +230,7 @@ def tile_of(name: str, emit: Callable[..., None], arguments: int, line: Line, ro
 
 floats_tile = tile_of("floats", emit_floats, 8, line())
 floats_anew = tile_of("floats.anew", partial(emit_floats, anew=True), 8, line())
-rows_tile = tile_of("rows", emit_rows, 9, line())
-four_rows_tile = tile_of("rows", emit_rows, 9, line(), FOUR)
+rows_tile = tile_of("rows", emit_rows, 11, line(), INTEGER_ROWS)
+four_rows_tile = tile_of("rows", emit_rows, 11, line(), FOUR)
 blocks_tile = tile_of("blocks", partial(emit_blocks, False), 11, line())
 shifted_tile = tile_of("shifted", partial(emit_blocks, True), 11, line())
