@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.slow
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+NAMES = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome-headless-shell")
 
 
 class Browser:
