@@ -16,11 +16,13 @@ from llvmlite import ir
 
 from transpect.base.errors import ConfigError
 from transpect.runtime.compiling import CPU
+from transpect.runtime.products.abreast import NUMBERS, emit_abreast
 from transpect.runtime.products.blocks import emit_blocks
 from transpect.runtime.products.codes import CODES
 from transpect.runtime.products.cpu import LINES, Line, line
 from transpect.runtime.products.digits import emit_digits
 from transpect.runtime.products.kernel import ARGUMENTS
+from transpect.runtime.products.nibbles import NIBBLES
 from transpect.runtime.products.wide import emit_words
 
 DOT = {"avx512": "vpdpbusd", "avxvnni": "vpdpbusd", "avx2": "vpmadd", "i8mm": "usdot", "dotprod": "sdot"}
@@ -33,11 +35,11 @@ def targets() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def assembled(emit: Callable[..., None], line: Line, rows: int) -> str:
+def assembled(emit: Callable[..., None], line: Line, rows: int, arguments: int = ARGUMENTS) -> str:
     """What a function is on such a machine."""
     module = ir.Module()
     module.triple = f"{line.triple}-unknown-linux-gnu"
-    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * ARGUMENTS)
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * arguments)
     function = ir.Function(module, kind, "product")
     builder = ir.IRBuilder(function.append_basic_block())
     emit(builder, line, rows, function.args)
@@ -57,6 +59,10 @@ def test_every_line_is_assembled(line: Line) -> None:
         texts[kind] = assembled(partial(emit_blocks, code), line, 1)
     if line.wide is not None:
         texts |= {f"words {rows}": assembled(emit_words, line, rows) for rows in (1, 4)}
+    if line.narrow is not None:
+        texts |= {
+            f"abreast {kind}": assembled(partial(emit_abreast, own), line, 4, NUMBERS) for kind, own in NIBBLES.items()
+        }
     for name, text in texts.items():
         assert DOT[line.name] in text, name
         assert "extendhf" not in text, name  # a float16 is widened by an instruction, not by a library

@@ -20,6 +20,7 @@ from transpect.runtime.products.emit import I8, I16, call, halves, joined, ones,
 
 Dot = Callable[[Any, Any, Any, Any, bool], Any]
 Wide = Callable[[Any, Any, Any, Any], Any]
+Narrow = Callable[[Any, Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Line:
             ``small`` promises that the unsigned bytes are under 128.
         wide: (builder, sums, a, b) -> sums + two products of 16-bit numbers a lane, where that is quicker than products
             of bytes for what has 16 bits; None where it is not.
+        narrow: (builder, unsigned, signed) -> two products of bytes a lane of 16 bits, which they must fit into, where
+            those are summed sooner than four in 32 bits; None where they are not.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Line:
     width: int
     dot: Dot
     wide: Wide | None = None
+    narrow: Narrow | None = None
 
     def runs_on(self, features: Mapping[str, bool], machine: str) -> bool:
         """Whether a host with these features has what it needs."""
@@ -63,9 +67,13 @@ def _maddubs(builder: Any, sums: Any, unsigned: Any, signed: Any, small: bool) -
     count, kind = unsigned.type.count, sums.type
     parts = [unsigned] if small else [builder.and_(unsigned, ones(I8, count, mask)) for mask in (127, -128)]
     for part in parts:
-        two = call(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(I16, count // 2), part, signed)
+        two = _two_products(builder, part, signed)
         sums = builder.add(sums, _pairs(builder, two, ones(I16, count // 2, 1), kind))
     return sums
+
+
+def _two_products(builder: Any, unsigned: Any, signed: Any) -> Any:
+    return call(builder, "llvm.x86.avx2.pmadd.ub.sw", vector(I16, unsigned.type.count // 2), unsigned, signed)
 
 
 def _maddwd(builder: Any, sums: Any, a: Any, b: Any) -> Any:
@@ -108,7 +116,7 @@ LINES = (
         "avx512", (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"), "x86_64", "znver4", 64, _vnni
     ),
     Line("avxvnni", (*_AVX2, "avxvnni"), "x86_64", "alderlake", 32, _vnni),
-    Line("avx2", _AVX2, "x86_64", "haswell", 32, _maddubs, _maddwd),
+    Line("avx2", _AVX2, "x86_64", "haswell", 32, _maddubs, _maddwd, _two_products),
     Line("i8mm", ("neon", "dotprod", "i8mm"), "aarch64", "neoverse-v1", 32, _usdot),
     Line("dotprod", ("neon", "dotprod"), "aarch64", "apple-m1", 32, _sdot),
     Line("plain", (), "", "", 0, _none),

@@ -80,6 +80,12 @@ def prefetch(builder: Any, address: Any, more: int) -> None:
     call(builder, "llvm.prefetch.p0", ir.VoidType(), place, I32(0), I32(3), I32(1))
 
 
+def opaque(builder: Any, value: Any) -> Any:
+    """The same 64-bit integer, of which LLVM does not know that it is."""
+    kind = ir.FunctionType(I64, [I64])
+    return builder.asm(kind, "", "=r,0", [value], side_effect=False)
+
+
 def spread(builder: Any, value: Any, count: int) -> Any:
     """A number in all lanes."""
     single = builder.insert_element(ir.Constant(vector(value.type, count), ir.Undefined), value, I32(0))

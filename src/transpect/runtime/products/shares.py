@@ -1,5 +1,5 @@
-"""One thread's share of a product of a pass of few rows: by pairs of rows of weights, or, where that is quicker
-and gives the same, by eight rows of activations at a time or by panels.
+"""One thread's share of a product of a pass of few rows: by pairs of rows of weights, or, where that is quicker,
+by eight rows of weights or of activations at a time, or by panels.
 
 Axes: R rows, N out, D width.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 from transpect.runtime.compiling import compiled
 from transpect.runtime.numeric import Number
+from transpect.runtime.products.abreast import ABREAST, abreast
 from transpect.runtime.products.cpu import line
 from transpect.runtime.products.eights import eight
 from transpect.runtime.products.formats import Int8Rows, Words
@@ -107,11 +108,18 @@ def _begin_all(first: int, last: int, bias: Array, rows: int, more: bool, out: A
                 out[r, i] = _begin(bias, more, out, r, i)
 
 
+def _of_nibbles(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, more: bool, out: Array) -> None:
+    _begin_all(first, last, bias, rows, more, out)
+    abreast(w, first, last, x, rows, out)
+
+
 def _of_others(w: Any, first: int, last: int, bias: Array, x: Any, rows: int, more: bool, out: Array) -> None:
     _by_pairs(w, first, last, bias, x, rows, more, out)
 
 
 def _chosen(w: Any, first: Any, last: Any, bias: Any, x: Any, rows: Any, more: Any, out: Any) -> Any:
+    if class_of(w) in ABREAST:
+        return _of_nibbles
     vectors = line().wide is not None
     return _of_integers if vectors and (class_of(w), class_of(x)) == (Int8Rows, Words) else _of_others
 
