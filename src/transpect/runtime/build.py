@@ -9,7 +9,6 @@ name.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 from torch import nn
 
 from transpect.core.attention import Attention, ClippedLinear, CrossAttention, NormOfAllHeads, SelfAttention
-from transpect.core.blocks import Branch, Stack, Step
+from transpect.core.blocks import Stack
 from transpect.core.embeddings import Embeddings, Scaled
 from transpect.core.feedforward import GluModule, MlpModule
 from transpect.core.heads import CausalLMHead, Projection, SoftCap
@@ -31,6 +30,7 @@ from transpect.runtime.machine import Calls, Kernel
 from transpect.runtime.memory import Memory
 from transpect.runtime.products import activations, room_for, width_of, words
 from transpect.runtime.tables import Turns, added_positions, distance_bias, reach, turns
+from transpect.runtime.walk import Walk
 from transpect.runtime.weights import NO_BIAS, Bound, bound, refused, small, stored, table
 
 Array = Any
@@ -86,7 +86,7 @@ class Room:
         return len(self.memory.numbers)
 
 
-class Builder:
+class Builder(Walk):
     """Collects the calls of one tower.
 
     Attributes:
@@ -117,14 +117,11 @@ class Builder:
     ) -> None:
         check_known([stack.layers, stack.final_norm])
         self.room, self.stack, self._held = room, stack, held
-        self._pool: dict[int, list[Array]] = defaultdict(list)
-        self._taken: Counter[int] = Counter()
         self.rows = Rows.of(room.rows)
         self.calls, self.layers = Calls(self.rows), list[int]()
         self._integers: dict[tuple[type, int], Any] = {}
         self._scores: dict[tuple[int, ...], Array] = {}
-        self.x = self._buffer(d_model)
-        self._shared, self._normed, self._branch, self._sum = (self._buffer(d_model) for _ in range(4))
+        super().__init__(d_model)
         self.keys: list[Array] = []
         self.values: list[Array] = []
         self.source_keys: dict[int, Array] = {}
@@ -137,17 +134,14 @@ class Builder:
             added = added_positions(stack.positions, d_model, room.capacity)
             if len(added):
                 self._add(kernels.add_position, added, self.x)
-        schemes, of_all_layers = [stack.positions, *stack.other_positions], Counter(self._taken)
+        schemes = [stack.positions, *stack.other_positions]
         self._turns = [turns(scheme, room.capacity) for scheme in schemes]
         for layer, kind in enumerate(stack.kind_of):
             self._layer, self._scheme = layer, schemes[stack.scheme_of[kind]]
             self._turn: Turns = self._turns[stack.scheme_of[kind]]
             self._window = reach(stack.visibility[kind])
-            layers: Any = stack.layers
-            for step in layers[stack.unique[layer]].steps.values():
-                self._step(step)
+            self._go_through(stack, layer)
             self.layers.append(len(self.calls))
-            self._taken = Counter(of_all_layers)  # layers work one after another, in the same buffers
         self._norm(stack.final_norm, self.x)
 
     def head(self, head: CausalLMHead, token: nn.Module) -> Array:
@@ -185,12 +179,8 @@ class Builder:
         self._add(kernels.to_integers, x, width_of(weight), to)
         return to
 
-    def _buffer(self, width: int) -> Array:
-        own, which = self._pool[width], self._taken[width]
-        self._taken[width] += 1
-        if which == len(own):
-            own.append(np.zeros((self.room.rows, width + kernels.PAD), np.float32))
-        return own[which]
+    def _made(self, width: int) -> Array:
+        return np.zeros((self.room.rows, width + kernels.PAD), np.float32)
 
     def _product(self, linear: Bound, x: Array, out: Array, *, more: bool) -> None:
         """out ← x·Wᵀ + b, or out + that."""
@@ -204,33 +194,8 @@ class Builder:
     def _add(self, kernel: Kernel, *arguments: Any) -> None:
         self.calls.add(kernel, *arguments)
 
-    def _step(self, step: Step) -> None:
-        """after(x + Σ branch(before(x))) of x ← enter(x)."""
-        self._norm(step.enter, self.x)
-        shared = self._norm(step.before, self.x, self._shared)
-        branches: list[Any] = list(step.branches.values())
-        if len(branches) == 1:
-            self._branch_of(branches[0], shared, self.x, more=True)
-        else:  # x must stay until every branch has read it
-            total, x = self._sum, self.x
-            for place, branch in enumerate(branches):
-                self._branch_of(branch, shared, total, more=place > 0)
-            self._add(kernels.add, total, x)
-        self._norm(step.after, self.x)
-
-    def _branch_of(self, branch: Branch, x: Array, out: Array, *, more: bool) -> None:
-        """out ← after_branch(body(before(x))), or out + that."""
-        before = self._norm(branch.before, x, self._normed)
-        if isinstance(branch.after_branch, nn.Identity):
-            self._body(branch.body, before, out, more=more)
-            return
-        result = self._branch
-        self._body(branch.body, before, result, more=False)
-        if more:
-            self._norm(branch.after_branch, result)
-            self._add(kernels.add, result, out)
-        else:
-            self._norm(branch.after_branch, result, out)
+    def _plus(self, x: Array, out: Array) -> None:
+        self._add(kernels.add, x, out)
 
     def _body(self, body: nn.Module, x: Array, out: Array, *, more: bool) -> None:
         if type(body) is SelfAttention:
