@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from transpect.core import Pooled, Transformer, override, preset
-from transpect.decode import encoder
+from transpect.decode import encoder, whole_texts
 from transpect.decode.grouping import Costs, costs_of, groups
 
 
@@ -47,7 +47,7 @@ def test_no_split_costs_less(a_pass: float) -> None:
 def test_a_text_says_the_same_however_it_is_read(a_pass: float, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_ff": 32, "context_length": 24, "vocab_size": 50}
     model = Transformer(override(preset("bert-base"), [*sizes.items(), ("head", Pooled())]), seed=3).double()
-    monkeypatch.setattr(encoder, "costs_of", lambda _: Costs(a_pass, 1.0))
+    monkeypatch.setattr(whole_texts, "costs_of", lambda _: Costs(a_pass, 1.0))
     draw = random.Random(6)
     rows = [[draw.randrange(50) for _ in range(length)] for length in (5, 1, 9, 5, 24, 2, 9, 8, 1)]
     together = encoder.pooled(model, rows, batch_size=6)

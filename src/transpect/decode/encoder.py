@@ -13,25 +13,20 @@ from torch import Tensor
 
 from transpect.base.errors import ContextLengthError, GenerationError
 from transpect.core import (
-    NO_SOURCE,
     CausalLM,
     Head,
     MaskedLM,
     Pooled,
     SequenceClass,
-    Tags,
     TokenClass,
     Transformer,
 )
 from transpect.decode.batching import check_vocabulary, evaluating
-from transpect.decode.grouping import costs_of, groups
+from transpect.decode.whole_texts import Text, reader_of
 
 __all__ = ["Text", "at_masks", "classes", "pooled", "token_classes"]
 
 _Head = TypeVar("_Head", bound=Head)
-
-Text = tuple[Sequence[int], Sequence[int]]
-"""Ids of a text or a pair of texts with the special tokens around them, and the segment of each."""
 
 # what to call instead, by the head that a model has
 _ABILITIES: dict[type[Head], str] = {
@@ -43,23 +38,35 @@ _ABILITIES: dict[type[Head], str] = {
 }
 
 
-def pooled(model: Transformer, rows: Sequence[Sequence[int]], *, batch_size: int) -> Tensor:
-    """The vector of each row of ids, [N, D]; rows of about one length are read together, padded on the right.
+def pooled(model: Transformer, rows: Sequence[Sequence[int]], *, batch_size: int, runtime: str = "torch") -> Tensor:
+    """The vector of each row of ids, [N, D].
+
+    Args:
+        model: with the head `Pooled`.
+        rows: ids of each.
+        batch_size: how many are read at a time.
+        runtime: see `reader_of`.
 
     Raises:
         GenerationError: the model gives no vectors, a row is empty, or has an id outside the vocabulary.
         ContextLengthError: a row is longer than the model's context.
+        ConfigError: a runtime that can't read with this model.
     """
     _need(model, Pooled, "embed")
     weight = model.token.weight
     out = torch.empty(len(rows), model.config.d_model, dtype=weight.dtype, device=weight.device)  # [N, D]
-    for chosen, vectors, _ in _read(model, [(row, ()) for row in rows], batch_size):
+    for chosen, vectors, _ in _read(model, [(row, ()) for row in rows], batch_size, runtime):
         out[chosen] = vectors
     return out
 
 
 def classes(
-    model: Transformer, texts: Sequence[Text], *, batch_size: int, start: Callable[[], int] | None = None
+    model: Transformer,
+    texts: Sequence[Text],
+    *,
+    batch_size: int,
+    start: Callable[[], int] | None = None,
+    runtime: str = "torch",
 ) -> Tensor:
     """Logits of the classes of each text, [N, C], in float32 or wider.
 
@@ -69,38 +76,41 @@ def classes(
         batch_size: how many are read at a time.
         start: gives the token that the decoder of an encoder–decoder begins with; it reads the text again after that
             token, all but the last of it (BART, appendix of Lewis et al. 2020, and its implementations).
+        runtime: see `reader_of`.
 
     Raises:
-        GenerationError, ContextLengthError: as `pooled`.
+        GenerationError, ContextLengthError, ConfigError: as `pooled`.
     """
     head = _need(model, SequenceClass, "classify")
     out = torch.empty(len(texts), head.n_classes, dtype=_wide(model), device=model.device)
-    for chosen, logits, _ in _read(model, texts, batch_size, start):
+    for chosen, logits, _ in _read(model, texts, batch_size, runtime, start):
         out[chosen] = logits.to(out.dtype)
     return out
 
 
-def token_classes(model: Transformer, rows: Sequence[Sequence[int]], *, batch_size: int) -> list[Tensor]:
+def token_classes(
+    model: Transformer, rows: Sequence[Sequence[int]], *, batch_size: int, runtime: str = "torch"
+) -> list[Tensor]:
     """Logits of the classes of each token, [T, C] for each row of ids, in float32 or wider.
 
     Raises:
-        GenerationError, ContextLengthError: as `pooled`.
+        GenerationError, ContextLengthError, ConfigError: as `pooled`.
     """
     _need(model, TokenClass, "classify tokens")
     out = [torch.empty(0)] * len(rows)
-    for chosen, logits, lengths in _read(model, [(row, ()) for row in rows], batch_size):
+    for chosen, logits, lengths in _read(model, [(row, ()) for row in rows], batch_size, runtime):
         for place, own, length in zip(chosen, logits.to(_wide(model)), lengths, strict=True):
             out[place] = own[:length]
     return out
 
 
-@torch.no_grad()
-def at_masks(model: Transformer, ids: Sequence[int], mask_id: int | None) -> Tensor:
+def at_masks(model: Transformer, ids: Sequence[int], mask_id: int | None, *, runtime: str = "torch") -> Tensor:
     """Logits at each mask of a row of ids, [masks, V].
 
     Raises:
         GenerationError: the model predicts no masked tokens, or there is no mask.
         ContextLengthError: the row is longer than the model's context.
+        ConfigError: a runtime that can't read with this model.
     """
     _need(model, MaskedLM, "fill_mask")
     if mask_id is None:
@@ -109,17 +119,22 @@ def at_masks(model: Transformer, ids: Sequence[int], mask_id: int | None) -> Ten
     if not places:
         raise GenerationError("there must be at least one mask token in the text", value=list(ids)[:20])
     _fit(model, ids)
-    logits: Tensor = model(torch.tensor([list(ids)], device=model.device))  # [1, T, V]
-    return logits[0, places]
+    check_vocabulary("text", ids, model.config.vocab_size)
+    with reader_of(model, runtime, len(ids)) as reader, evaluating(list(model.modules())):
+        return reader.said_at((ids, ()), places)
 
 
 def _read(
-    model: Transformer, texts: Sequence[Text], batch_size: int, start: Callable[[], int] | None = None
+    model: Transformer,
+    texts: Sequence[Text],
+    batch_size: int,
+    runtime: str,
+    start: Callable[[], int] | None = None,
 ) -> Iterator[tuple[list[int], Tensor, list[int]]]:
     """Which texts were read, what the head says of them, and how long they are.
 
-    Of the texts in their order of length ``batch_size`` are taken at a time, and read in as many passes as `groups`
-    finds to be the quickest.
+    Of the texts in their order of length ``batch_size`` are taken at a time, and read in as many passes as are the
+    quickest.
     """
     if batch_size < 1:
         raise GenerationError("batch_size must be at least 1", value=batch_size)
@@ -130,40 +145,15 @@ def _read(
         check_vocabulary("text", ids, model.config.vocab_size)
     lengths = [len(ids) for ids, _ in texts]
     order = sorted(range(len(texts)), key=lengths.__getitem__)
-    modules, costs = list(model.modules()), costs_of(model)
-    for begin in range(0, len(order), batch_size):
-        batch = order[begin : begin + batch_size]
-        for group in groups([lengths[i] for i in batch], costs):
-            chosen = [batch[place] for place in group]
-            with evaluating(modules):
-                said = _said(model, [texts[i] for i in chosen], start)
-            yield chosen, said, [lengths[i] for i in chosen]
-
-
-def _said(model: Transformer, texts: Sequence[Text], start: Callable[[], int] | None) -> Tensor:
-    """What the head says of a batch, which is padded on the right where texts differ in length."""
-    device = model.device
-    lengths = [len(ids) for ids, _ in texts]
-    longest = max(lengths)
-    ids = _padded([ids for ids, _ in texts], longest, device)
-    told = model.config.embedding.token_types > 1
-    types = _padded([segments for _, segments in texts], longest, device) if told else None
-    # without padding no mask is needed
-    tags = Tags.dense(*ids.shape, device=device)
-    if min(lengths) < longest:
-        tags = Tags.padded(tags.position < torch.tensor(lengths, device=device)[:, None])
-    source = NO_SOURCE
-    if model.config.kind == "encoder-decoder":
-        assert start is not None
-        source = model.encode(ids, tags=tags, packed=True)
-        ids = torch.cat([ids.new_full((len(ids), 1), start()), ids[:, :-1]], 1)
-    out: Tensor = model(ids, tags=tags, token_types=types, source=source, packed=True)
-    return out
-
-
-def _padded(rows: Sequence[Sequence[int]], length: int, device: torch.device) -> Tensor:
-    """[B, T], with 0 on the right."""
-    return torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], dtype=torch.int64, device=device)
+    modules = list(model.modules())
+    with reader_of(model, runtime, max(lengths, default=0), start) as reader:
+        for begin in range(0, len(order), batch_size):
+            batch = order[begin : begin + batch_size]
+            for group in reader.passes([lengths[i] for i in batch]):
+                chosen = [batch[place] for place in group]
+                with evaluating(modules):
+                    said = reader.said([texts[i] for i in chosen])
+                yield chosen, said, [lengths[i] for i in chosen]
 
 
 def _wide(model: Transformer) -> torch.dtype:

@@ -104,7 +104,7 @@ def steps_by(runtime: Runtime, first: Stepper, capacity: int, longest_source: in
     Raises:
         ConfigError: ``program``, where there is none.
     """
-    if runtime == "torch" or (runtime == "auto" and _weights(first.modules) < LARGE_ENOUGH):
+    if runtime == "torch" or (runtime == "auto" and weights_of(first.modules) < LARGE_ENOUGH):
         yield first
         return
     try:
@@ -120,7 +120,7 @@ def steps_by(runtime: Runtime, first: Stepper, capacity: int, longest_source: in
         steps.close()
 
 
-def _weights(modules: Iterable[nn.Module]) -> int:
+def weights_of(modules: Iterable[nn.Module]) -> int:
     """How many numbers there are in parameters, and in buffers, as formats are."""
     held = {id(own): own for part in modules for own in (*part._parameters.values(), *part._buffers.values())}
     return sum(own.numel() for own in held.values() if own is not None)

@@ -77,7 +77,7 @@ class Reading(Parts):
                 value=longest,
                 remedy="Shorten it, or cut it: truncate=True.",
             )
-        return encoder.pooled(self.model, rows, batch_size=batch_size)
+        return encoder.pooled(self.model, rows, batch_size=batch_size, runtime=self.runtime)
 
     def classify(
         self, texts: str | Pair | Sequence[str | Pair], *, batch_size: int = 32, truncate: bool = False
@@ -104,7 +104,9 @@ class Reading(Parts):
             else:
                 ids = self._whole(text)
                 rows.append((self._cut(ids, text) if truncate else ids, ()))
-        logits = encoder.classes(self.model, rows, batch_size=batch_size, start=self.prompts.decoder_start)
+        logits = encoder.classes(
+            self.model, rows, batch_size=batch_size, start=self.prompts.decoder_start, runtime=self.runtime
+        )
         return [Classes(*self._named(own)) for own in logits]
 
     def classify_tokens(self, texts: str | Sequence[str], *, batch_size: int = 32) -> list[list[TokenClasses]]:
@@ -116,7 +118,9 @@ class Reading(Parts):
         """
         several = [texts] if isinstance(texts, str) else list(texts)
         encoded = [self.tokenizer.encode_with_offsets(text, add_special_tokens=True) for text in several]
-        found = encoder.token_classes(self.model, [ids for ids, _ in encoded], batch_size=batch_size)
+        found = encoder.token_classes(
+            self.model, [ids for ids, _ in encoded], batch_size=batch_size, runtime=self.runtime
+        )
         return [
             [
                 TokenClasses(*self._named(row), start=start, end=end, token=token)
@@ -138,7 +142,7 @@ class Reading(Parts):
         """
         if k < 1:
             raise GenerationError("k must be at least 1", value=k)
-        logits = encoder.at_masks(self.model, self._whole(text), self.tokenizer.mask_id)
+        logits = encoder.at_masks(self.model, self._whole(text), self.tokenizer.mask_id, runtime=self.runtime)
         best = logits.double().softmax(-1).topk(min(k, logits.shape[-1]))
         return [
             list(zip(self.tokenizer.tokens(ids.tolist()), values.tolist(), strict=True))

@@ -100,6 +100,24 @@ def _tanh(x: Number) -> Number:
     return np.float32(1.0) - quotient(np.float32(2.0), np.float32(1.0) + exponential(np.float32(2.0) * x))
 
 
+@compiled
+def _normal(x: Number) -> Number:
+    """The normal distribution's share below x, to within 2e-7.
+
+    Above |x| there is e^(−x²/2)·t·p(t)/2 with t = 1 / (1 + 0.3275911·|x|/√2) and p a polynomial of degree 4
+    (Abramowitz & Stegun 1964, 7.1.26), of which loops become vectors, as of the C library's erf they do not.
+    """
+    one, size = np.float32(1.0), abs(x)
+    t = quotient(one, one + np.float32(0.3275911 * 0.7071067811865476) * size)
+    p = np.float32(0.5 * 1.061405429)
+    p = p * t + np.float32(0.5 * -1.453152027)
+    p = p * t + np.float32(0.5 * 1.421413741)
+    p = p * t + np.float32(0.5 * -0.284496736)
+    p = p * t + np.float32(0.5 * 0.254829592)
+    above = p * t * exponential(np.float32(-0.5) * size * size)
+    return one - above if x > 0 else above
+
+
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "relu2", "tanh")
 """The names of `activate_all`'s kinds by their number."""
 
@@ -113,7 +131,7 @@ def activate_all(kind: int, x: Array) -> None:
             x[i] = max(x[i], np.float32(0.0))
     elif kind == 1:
         for i in range(len(x)):
-            x[i] = half * x[i] * (one + math.erf(x[i] * np.float32(0.7071067811865476)))
+            x[i] *= _normal(x[i])
     elif kind == 2:
         for i in range(len(x)):
             inner = np.float32(0.7978845608028654) * (x[i] + np.float32(0.044715) * x[i] * x[i] * x[i])

@@ -20,7 +20,8 @@ from transpect.core.positions import PositionModule, Relation
 from transpect.core.positions.learned import LearnedModule
 from transpect.core.positions.rope import RopeModule, RotaryGeometry
 from transpect.core.tags import Tags
-from transpect.core.visibility import All, Causal, PrefixLM, SameSegment, Visibility, Window
+from transpect.core.visibility import All, Causal, Full, PrefixLM, SameSegment, Visibility, Window
+from transpect.runtime.weights import refused
 
 Turns = tuple[Any, Any, int, int]
 """cos and sin, each [S, R], and where a pair of dimensions is: (stride·i, stride·i + gap)."""
@@ -81,6 +82,41 @@ def distance_bias(relation: Relation, scheme: PositionModule, capacity: int, hea
                 remedy="Decode with runtime=torch.",
             )
         return bias.whole[0, :, 0].flip(-1).expand(heads, -1).float().contiguous().numpy().copy()
+
+
+def two_way_bias(relation: Relation, scheme: PositionModule, capacity: int, heads: int, scale: float) -> Any:
+    """What positions add to the scores of a text that sees itself both ways, [H, 2·S − 1] by distance: first the key
+    that is farthest ahead. Empty where they add nothing.
+
+    Raises:
+        ConfigError: it depends on more than the distance.
+    """
+    tags = Tags.dense(1, 1, device="cpu")
+    dtype = next((parameter.dtype for parameter in relation.parameters()), torch.float32)
+    query = torch.zeros(1, heads, 1, 1, dtype=dtype)
+    with torch.inference_mode():
+        same, bias = relation(query, scheme.geometry(tags, tags, tags, dtype), scale)
+        if bias is None:
+            return np.zeros((0, 0), np.float32)
+        if same is not query or not isinstance(bias, DistanceBias):
+            raise refused(f"scores that depend on more than the distance, as of {type(scheme).__name__}")
+        by_distance = bias.of(bias.inputs, torch.arange(1 - capacity, capacity))
+        return by_distance.t().expand(heads, -1).float().contiguous().numpy().copy()
+
+
+def two_way_reach(rule: Visibility) -> int:
+    """A token of a text that is read whole sees those that are nearer than this.
+
+    Raises:
+        ConfigError: a rule that is not the whole text, or a window both ways.
+    """
+    if isinstance(rule, All):
+        return reduce(min, map(two_way_reach, rule.rules))
+    if isinstance(rule, Window) and rule.both_ways and rule.dilation == 1:
+        return rule.width
+    if isinstance(rule, Full | SameSegment):  # a text is one document
+        return EVERYTHING
+    raise refused(f"the visibility {rule.kind}")
 
 
 def reach(rule: Visibility) -> int:
