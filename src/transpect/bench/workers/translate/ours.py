@@ -28,6 +28,7 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
             min_new_tokens=new,
             max_new_tokens=new,
             temperature=0,
+            no_repeat_ngram_size=0,  # which the model may ask for, and the others are not told of
             **search,
         )
         ended = perf_counter()
