@@ -182,3 +182,9 @@ def test_the_best_of_a_long_vocabulary_is_what_all_steps_give() -> None:
         logits[2, 9] = broken
         with pytest.raises(GenerationError, match="must be numbers"):
             plain.choose(logits, after(0, 3))
+
+
+def test_rules_are_all_there_is_or_none() -> None:
+    assert sampler(2, banned=(1,), temperature=0.0).rules is not None
+    assert sampler(2, repetition_penalty=1.1, temperature=0.0).rules is None
+    assert sampler(2, no_repeat_ngram_size=2, temperature=0.0).rules is None

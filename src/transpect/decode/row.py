@@ -57,8 +57,9 @@ class Row:
 
     def twin(self, choice: int, seed: int | None = None) -> Row:
         """Another output of the same request from its beginning, with the same seed or its own."""
-        params = self.params if seed is None else replace(self.params, seed=around(seed))
-        request, constraint = replace(self.request, params=params), self.trace.constraint
+        request, constraint = self.request, self.trace.constraint
+        if seed is not None and seed != self.seed:
+            request = replace(request, params=replace(self.params, seed=around(seed)))
         return Row(self.index, request, self._tokenizer, choice, constraint=constraint, cancelled=self._cancelled)
 
     @property

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from transpect.base.errors import GenerationError
 from transpect.decode.filters import PROCESSORS, WARPERS, Filter
+from transpect.decode.filters.bans import Rules
 from transpect.decode.filters.places import quick
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from transpect.decode.trace import Trace
 
 
-LONG = 4096
-"""Tokens of a vocabulary whose probabilities are summed by compiled code, in half of PyTorch's time on one thread."""
+LONG = 1024
+"""Tokens of a vocabulary that compiled code goes through, to sum their probabilities and to find the best, in half of
+PyTorch's time or less on one thread."""
 
 
 def around(seed: int) -> int:
@@ -247,6 +249,15 @@ class Sampler:
     def greedy(self) -> bool:
         """Whether no row needs noise."""
         return all(row.greedy for row in self.params)
+
+    @cached_property
+    def rules(self) -> Rules | None:
+        """What `restrict` goes by, where no other filter that looks at the past is asked for and nothing is
+        constrained; else None."""
+        if len(self._processors) > 1 or any(row.constraint is not None for row in self.params):
+            return None
+        own: Rules = self._processors[0].values
+        return own
 
     @cached_property
     def _processors(self) -> list[_Stage]:

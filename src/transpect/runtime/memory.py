@@ -18,6 +18,7 @@ import numpy as np
 
 from transpect.base.checks import within
 from transpect.cache.block_pool import BlockPool, Copy, Table
+from transpect.runtime.compiling import compiled
 
 Array = Any
 MOST_ROWS = 32
@@ -142,17 +143,34 @@ class Memory:
 
     def select(self, index: Sequence[int]) -> None:
         """Go on with these sequences, in this order, which share what they hold."""
-        chosen = [self._pool.fork(self.tables[own]) for own in index]
-        for table in self.tables:
+        left: dict[int, Table] = dict(enumerate(self.tables))
+        # the first that goes on with a table takes it over
+        self.tables = [left.pop(own) if own in left else self._pool.fork(self.tables[own]) for own in index]
+        for table in left.values():
             self._pool.release(table)
-        self.tables = chosen
-        self._show(range(len(chosen)))
+        self._show(range(len(index)))
 
     def places(self, own: int, tokens: Array) -> tuple[Array, Array]:
         """In which blocks, and where in them, tokens [n] of a sequence lie."""
         return self.numbers[own, tokens // self.block % self._ring], tokens % self.block
 
     def _show(self, which: Iterable[int]) -> None:
+        if self._ring == 1:
+            shown = [own for own in which if self.tables[own].blocks]
+            self.numbers[shown, 0] = [self.tables[own].blocks[-1] for own in shown]
+            return
         for own in which:
             table = self.tables[own]
             self.numbers[own, (table.dropped + np.arange(len(table.blocks))) % self._ring] = table.blocks
+
+
+@compiled
+def copy_blocks(held: Array, copies: Array) -> None:
+    """Of keys, or values, [N, K, P, E] the first tokens of a block to another: copies [n, 3] are (source, target, how
+    many)."""
+    for n in range(len(copies)):
+        source, target, used = copies[n]
+        for k in range(held.shape[1]):
+            for slot in range(used):
+                for e in range(held.shape[3]):
+                    held[target, k, slot, e] = held[source, k, slot, e]

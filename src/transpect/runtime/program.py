@@ -21,12 +21,14 @@ from transpect.core.context import Cache
 from transpect.core.heads import CausalLMHead
 from transpect.runtime.build import Builder, Room
 from transpect.runtime.machine import Calls, team
-from transpect.runtime.memory import MOST_ROWS, Layout, Memory
+from transpect.runtime.memory import MOST_ROWS, Layout, Memory, copy_blocks
 
 Array = Any
 _LAYERS, _HEAD = -1, -2
 """A program without its head, and the head alone."""
 _PLAIN = Layout()
+WIDEST = 128
+"""Rows of a pass of a program of so many sequences, one of each."""
 MANY_ROWS = 1032
 """Of a pass over longer prompts; a multiple of `products.ROWS` whatever it is."""
 
@@ -74,7 +76,8 @@ class Program:
         self._sources = np.arange(sequences)
 
     def _build(self) -> None:
-        room = Room(MOST_ROWS, self._memory, self._capacity, self._longest_source)
+        rows = min(WIDEST, -(-len(self._memory.numbers) // MOST_ROWS) * MOST_ROWS)
+        room = Room(rows, self._memory, self._capacity, self._longest_source)
         tower = self._tower
         self._built = Builder(tower.stack, tower.embeddings, self._token, self._width, room)
         self._logits = self._built.head(self._head, self._token)
@@ -173,8 +176,9 @@ class Program:
             logits [R, V] of what follows each, and what the head read, [R, D].
         """
         logits, hidden, first = [], [], self._memory.see(set(sequence))
-        for start in range(0, len(tokens), MOST_ROWS):
-            chosen = slice(start, start + MOST_ROWS)
+        most = self._built.room.rows
+        for start in range(0, len(tokens), most):
+            chosen = slice(start, start + most)
             count = len(sequence[chosen])
             self._take(self._built, tokens[chosen], sequence[chosen], first)
             self._run(count, n_layers)
@@ -209,9 +213,10 @@ class Program:
 
     def copy(self, copies: Iterable[Copy]) -> None:
         """Copy beginnings of blocks to others, in this order."""
-        for source, target, used in copies:
+        told = np.array([*copies], np.int64).reshape(-1, 3)
+        if len(told):
             for held in (*self._built.keys, *self._built.values):
-                held[target, :, :used] = held[source, :, :used]
+                copy_blocks(held, told)
 
     @torch.inference_mode()
     def step(

@@ -38,6 +38,11 @@ class Rules:
     least: Sequence[int]
     _known: dict[tuple[bool, ...], tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
 
+    def early(self, written: Sequence[int], prompts: Sequence[int]) -> list[bool]:
+        """Which rows must not end yet, by how many tokens each has written, and how long its prompt is."""
+        rows = zip(written, prompts, self.least_new, self.least, strict=True)
+        return [count < new or prompt + count < total for count, prompt, new, total in rows]
+
     def taken_out(self, early: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
         """What rows may not write, of which some must not end yet: [B, V] bool, and where it stands among all B·V, [N].
         A few numbers are changed sooner than all are looked at, and from one token to the next they are the same."""
@@ -66,10 +71,7 @@ def restrict(logits: Tensor, rules: Rules, traces: Sequence[Trace]) -> Tensor:
     Raises:
         GenerationError: a constraint that allows nothing.
     """
-    early = [
-        len(trace.written) < new or len(trace.prompt) + len(trace.written) < total
-        for trace, new, total in zip(traces, rules.least_new, rules.least, strict=True)
-    ]
+    early = rules.early([len(trace.written) for trace in traces], [len(trace.prompt) for trace in traces])
     banned, places = rules.taken_out(early)
     masks = [trace.constraint.mask(trace.written) for trace in traces]
     if any(mask is not None for mask in masks):

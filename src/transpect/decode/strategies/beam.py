@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 from transpect.decode.checks import check
 from transpect.decode.filters.options import is_number, is_whole
 from transpect.decode.strategies.base import Strategy
-from transpect.decode.strategies.beam_batch import Beams, decode
-from transpect.decode.strategies.beam_hypotheses import EarlyStopping
+from transpect.decode.strategies.beam_batch import decode
+from transpect.decode.strategies.beam_hypotheses import Beams, EarlyStopping
 
 if TYPE_CHECKING:
     from transpect.core import ModelConfig

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,35 +20,16 @@ from torch import Tensor
 
 from transpect.decode.alternatives import Top, alternatives
 from transpect.decode.sampling import Sampler, totalled
-from transpect.decode.strategies.beam_hypotheses import EarlyStopping, Hypotheses, Ranking
+from transpect.decode.strategies import beam_arrays
+from transpect.decode.strategies.beam_hypotheses import Beams, outputs
 from transpect.decode.strategies.beam_ranking import best, drawn, lowered, worth
 from transpect.decode.text import TextStream
 from transpect.decode.trace import Trace
 
 if TYPE_CHECKING:
-    from transpect.decode.params import GenerationParams
     from transpect.decode.request import Event
     from transpect.decode.row import Row
     from transpect.decode.stepper import Steps
-
-
-@dataclass(frozen=True)
-class Beams:
-    """What the searches of a batch share.
-
-    Attributes:
-        size: beams of a group.
-        length_penalty, early_stopping, renormalize_logits: see `BeamSearch`.
-        groups: how many groups.
-        diversity_penalty: see `DiverseBeamSearch`.
-    """
-
-    size: int
-    length_penalty: float
-    early_stopping: EarlyStopping
-    renormalize_logits: bool = False
-    groups: int = 1
-    diversity_penalty: float = 0.0
 
 
 class _Beam(NamedTuple):
@@ -79,14 +59,7 @@ class _Group:
         params = row.params
         self.row, self.size, self.ends = row, beams.size, frozenset(params.ends)
         self.beams, self.over = [first], False
-        ranking = Ranking(
-            beams.length_penalty,
-            beams.early_stopping,
-            longest=params.max_new_tokens,
-            begun=row.request.begun,
-            rises=not beams.renormalize_logits and _may_rise(params),
-        )
-        self.found = Hypotheses(ranking, beams.size, min(params.n, beams.size))
+        self.found = beams.hypotheses(row)
 
     @property
     def written(self) -> int:
@@ -149,13 +122,8 @@ class _Search:
         return [group for group in self.groups if not group.over]
 
     def outputs(self) -> Iterator[Event]:
-        """The best outputs, best first, each token by token."""
-        found = sorted((one for group in self.groups for one in group.found), key=lambda one: -one.score)
-        for choice, one in enumerate(found[: self.row.params.n]):
-            row = self.row.twin(choice)
-            events = [row.take(*taken) for taken in zip(one.tokens, one.logprobs, one.tops, strict=True)]
-            yield from events[:-1]
-            yield replace(events[-1], score=one.score)
+        """The best outputs of all groups, best first, each token by token."""
+        return outputs(self.row, (one for group in self.groups for one in group.found))
 
 
 def decode(steps: Steps, rows: Sequence[Row], beams: Beams) -> Iterator[Event]:
@@ -169,10 +137,18 @@ def decode(steps: Steps, rows: Sequence[Row], beams: Beams) -> Iterator[Event]:
     Raises:
         GenerationError: logits that are no numbers.
     """
+    logits = steps.prefill()
+    if beam_arrays.suits(rows, logits, beams):
+        yield from beam_arrays.decode(steps, rows, beams, logits)
+    else:
+        yield from by_objects(steps, rows, beams, logits)
+
+
+def by_objects(steps: Steps, rows: Sequence[Row], beams: Beams, logits: Tensor) -> Iterator[Event]:
+    """`decode` of everything that can be asked for, from the logits of the prompts [B, V] on."""
     everyone = Sampler([row.params for row in rows], [row.seed for row in rows], steps.vocab_size, steps.device)
     searches = {owner: _Search(row, owner, beams) for owner, row in enumerate(rows)}
     owners, sampler = list(searches), everyone  # the searches that the model's rows belong to
-    logits = steps.prefill()
     while True:
         with torch.inference_mode():
             _go_on(logits, searches.values(), sampler, beams)
@@ -264,13 +240,6 @@ def _sorted(sums: Any, tokens: Any, logprobs: Any) -> Iterator[_Continuation]:
     columns = (column.ravel()[order].tolist() for column in (sums, tokens, logprobs))
     for total, beam, token, logprob in zip(next(columns), beams.tolist(), *columns, strict=True):
         yield _Continuation(total, beam, token, logprob)
-
-
-def _may_rise(params: GenerationParams) -> bool:
-    """Whether a filter may bring a log-probability above 0."""
-    biases = [bias for _, bias in (*params.logit_bias, *params.sequence_bias)]
-    _, factor = params.exponential_decay_length_penalty or (0, 1.0)
-    return any(bias > 0 for bias in biases) or factor > 1 or min(params.presence_penalty, params.frequency_penalty) < 0
 
 
 def _followed(text: TextStream | None, token: int) -> TextStream | None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from transpect.decode.alternatives import Top
+
+if TYPE_CHECKING:
+    from transpect.decode.params import GenerationParams
+    from transpect.decode.request import Event
+    from transpect.decode.row import Row
 
 EarlyStopping = bool | Literal["never"]
 
@@ -82,7 +87,9 @@ class Hypotheses:
     def add(
         self, total: float, tokens: tuple[int, ...], logprobs: tuple[float, ...], tops: tuple[Top, ...] = ()
     ) -> None:
-        """Take an output whose log-probabilities sum to ``total``, if it is among the best."""
+        """Take an output whose log-probabilities sum to ``total``, if it is among the best; no ``tops`` are none of any
+        token."""
+        tops = tops or ((),) * len(tokens)
         self._found.append(Hypothesis(self._ranking.score(total, len(tokens)), tokens, logprobs, tops))
         self._found.sort(key=lambda one: -one.score)  # stable
         del self._found[self._size :]
@@ -102,3 +109,51 @@ class Hypotheses:
         if len(found) < self._size:
             return False
         return ranking.early_stopping is True or ranking.score(total, length) <= found[-1].score
+
+
+@dataclass(frozen=True)
+class Beams:
+    """What the searches of a batch share.
+
+    Attributes:
+        size: beams of a group.
+        length_penalty, early_stopping, renormalize_logits: see `BeamSearch`.
+        groups: how many groups.
+        diversity_penalty: see `DiverseBeamSearch`.
+    """
+
+    size: int
+    length_penalty: float
+    early_stopping: EarlyStopping
+    renormalize_logits: bool = False
+    groups: int = 1
+    diversity_penalty: float = 0.0
+
+    def hypotheses(self, row: Row) -> Hypotheses:
+        """Where a group of beams of a request puts what it finds."""
+        params = row.params
+        ranking = Ranking(
+            self.length_penalty,
+            self.early_stopping,
+            longest=params.max_new_tokens,
+            begun=row.request.begun,
+            rises=not self.renormalize_logits and _may_rise(params),
+        )
+        return Hypotheses(ranking, self.size, min(params.n, self.size))
+
+
+def outputs(row: Row, found: Iterable[Hypothesis]) -> Iterator[Event]:
+    """The outputs that a request asks for of those that its beams have found, best first, each token by token."""
+    ranked = sorted(found, key=lambda one: -one.score)
+    for choice, one in enumerate(ranked[: row.params.n]):
+        own = row.twin(choice)
+        events = [own.take(*taken) for taken in zip(one.tokens, one.logprobs, one.tops, strict=True)]
+        yield from events[:-1]
+        yield replace(events[-1], score=one.score)
+
+
+def _may_rise(params: GenerationParams) -> bool:
+    """Whether a filter may bring a log-probability above 0."""
+    biases = [bias for _, bias in (*params.logit_bias, *params.sequence_bias)]
+    _, factor = params.exponential_decay_length_penalty or (0, 1.0)
+    return any(bias > 0 for bias in biases) or factor > 1 or min(params.presence_penalty, params.frequency_penalty) < 0
