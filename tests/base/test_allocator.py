@@ -8,7 +8,7 @@ import pytest
 
 from transpect.base.allocator import keep_freed_memory
 
-MMAP, TRIM = -3, -1
+MMAP, TRIM, ARENAS = -3, -1, -8
 
 
 class Libc:
@@ -18,7 +18,7 @@ class Libc:
         self.most, self.calls = most, list[tuple[int, int]]()
 
     def mallopt(self, name: int, value: int) -> int:
-        taken = name == TRIM or value <= self.most
+        taken = name != MMAP or value <= self.most
         self.calls += [(name, value)] if taken else []
         return int(taken)
 
@@ -38,7 +38,13 @@ def keep(environ: dict[str, str], maps: Path, libc: Any) -> bool:
 def test_thresholds_are_raised_as_far_as_they_go(maps: Path, most: int, mapped: int) -> None:
     libc = Libc(most)
     assert keep({}, maps, libc)
-    assert libc.calls == [(MMAP, mapped), (TRIM, 1 << 30)]
+    assert libc.calls == [(MMAP, mapped), (TRIM, 1 << 30), (ARENAS, 1)]
+
+
+def test_a_number_of_heaps_that_is_set_stays(maps: Path) -> None:
+    libc = Libc(1 << 62)
+    assert keep({"MALLOC_ARENA_MAX": "4"}, maps, libc)
+    assert libc.calls == [(MMAP, 1 << 30), (TRIM, 1 << 30)]
 
 
 def test_a_library_that_takes_nothing_is_no_success(maps: Path) -> None:

@@ -64,13 +64,19 @@ def test_rows_are_shared_out_evenly(rows: int, tokens: int, each: int) -> None:
 def test_every_row_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "AT_ONCE", 2 * T)
     batch = batch_of(0)
-    read = list(pieces.pieces([batch], CROSS_ENTROPY, torch.device("cpu"), ALONE))
+    read = list(pieces.pieces([batch], CROSS_ENTROPY))
     assert [len(piece.ids) for piece in read] == [2, 2, 1]
     assert torch.equal(torch.cat([piece.labels for piece in read]), batch.labels)
 
 
-def test_what_looks_at_rows_beside_each_other_reads_them_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "AT_ONCE", T)
+def test_rows_that_readers_share_are_read_by_smaller_pieces() -> None:
+    assert [pieces.rows_at_once(16, 256, readers) for readers in (1, 2, 4)] == [8, 2, 2]
+    assert [pieces.rows_at_once(4, 1025, readers) for readers in (1, 2)] == [2, 2]  # too long to be read side by side
+    assert pieces.rows_at_once(4, 1024, 2) == 1
+
+
+def test_what_looks_at_rows_beside_each_other_reads_them_whole() -> None:
     batch = batch_of(0)
+    assert pieces.can_be_cut([batch], CROSS_ENTROPY, torch.device("cpu"), ALONE)
     for criterion, device in ((Contrast(), "cpu"), (CROSS_ENTROPY, "meta")):
-        assert list(pieces.pieces([batch], criterion, torch.device(device), ALONE)) == [batch]
+        assert not pieces.can_be_cut([batch], criterion, torch.device(device), ALONE)

@@ -12,6 +12,7 @@ __all__ = ["keep_freed_memory"]
 
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
+M_ARENA_MAX: Final = -8
 KEPT: Final = (1 << 30, 32 << 20)
 """Bytes, the first that glibc takes: before 2.35 it refuses more than 32 MiB for what it maps."""
 OTHERS: Final = ("jemalloc", "tcmalloc", "mimalloc", "libhoard", "snmalloc", "tbbmalloc")
@@ -24,7 +25,8 @@ def keep_freed_memory(
 
     By itself glibc maps each large block anew (above 128 KiB at first, at most 32 MiB) and returns it to the system
     when it is freed, so the activations and gradients of every training step begin with page faults and pages filled
-    with zeros. The setting is the whole process's and stays; its price is that memory once used stays with the process.
+    with zeros. Threads share one heap then, so that what one has freed serves another. The setting is the whole
+    process's and stays; its price is that memory once used stays with the process.
 
     Nothing happens, and False is returned, where another C library (musl, macOS, Windows) or another allocator is at
     work, or where the environment has set these thresholds: whoever did so knows better.
@@ -40,7 +42,10 @@ def keep_freed_memory(
         return False
     library = ctypes.CDLL(None) if libc is None else libc
     mapped = any(library.mallopt(M_MMAP_THRESHOLD, size) for size in KEPT)
-    return bool(mapped and library.mallopt(M_TRIM_THRESHOLD, KEPT[0]))
+    kept = bool(mapped and library.mallopt(M_TRIM_THRESHOLD, KEPT[0]))
+    if kept and not environ.get("MALLOC_ARENA_MAX"):
+        library.mallopt(M_ARENA_MAX, 1)
+    return kept
 
 
 def _is_glibc() -> bool:

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from transpect.core.heads import SoftCap, TokenHead
 from transpect.core.kernels.autocast import as_it_is, lowered
 from transpect.core.model import Transformer
-from transpect.train.products import product_into, product_onto
+from transpect.train.products import added, product_into, product_onto
 
 
 @dataclass(frozen=True)
@@ -159,14 +159,16 @@ class _Summed(torch.autograd.Function):
                 if of_weight is not None:
                     product_onto(of_weight, low.T, rows[some])
         ctx.save_for_backward(*grads)
-        ctx.scale = scale
+        ctx.weights, ctx.scale = (weight, bias), scale
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
         rest = by / ctx.scale
-        return (*(None if grad is None else grad * rest for grad in ctx.saved_tensors), None, None, None, None)
+        of_features, *grads = ctx.saved_tensors
+        own = (added(*both, rest) for both in zip(ctx.weights, grads, strict=True))
+        return (None if of_features is None else of_features * rest, *own, None, None, None, None)
 
 
 @dataclass(frozen=True)

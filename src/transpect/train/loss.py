@@ -25,8 +25,9 @@ from transpect.train.precision import Precision, arithmetic
 PER_TOKEN = (CausalLM, MaskedLM, TokenClass)
 LOGITS_AT_ONCE = 2**24
 """How many logits exist at a time: 64 MiB in float32, and as much again for what is computed of them."""
-IN_CACHE = 2**22
-"""The same for training on a CPU, whose last cache holds some 16 MiB."""
+IN_CACHE = 2**21
+"""The same for training on a CPU: 8 MiB, which lie in the last cache with their slopes, also where two threads have as
+many (`transpect.train.readers`)."""
 
 
 def check_head(model: Transformer) -> None:

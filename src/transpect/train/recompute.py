@@ -24,9 +24,10 @@ from transpect.core.feedforward import GluModule, MlpModule
 from transpect.core.kernels import Sdpa
 from transpect.core.kernels.autocast import as_it_is, lowered
 from transpect.core.model import Transformer
+from transpect.train.accumulating import bias_gradient, exchange
 from transpect.train.attending import attending
 from transpect.train.pointwise import Pointwise, gated, pointwise
-from transpect.train.products import product_into, product_onto
+from transpect.train.products import own_gradient, product_into, product_onto
 
 AT_ONCE = 2**21
 """How many numbers of the widest matrix are worked on at a time, so that they stay in the last cache of a CPU."""
@@ -43,6 +44,7 @@ def recompute_activations(model: Transformer) -> Transformer:
                 for name, branch in step.branches.items():
                     assert isinstance(branch, Branch)
                     step.branches[name] = RecomputingBranch(branch)
+        exchange(model)
     return model
 
 
@@ -136,7 +138,7 @@ class _LinearOf(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, function: Pointwise, weight: Tensor, bias: Tensor | None, *inputs: Tensor) -> Tensor:
-        ctx.function = function
+        ctx.function, ctx.weight, ctx.bias = function, weight, bias
         ctx.save_for_backward(weight, *inputs)
         rows, (matrix,) = _rows(inputs), lowered(weight)
         out = matrix.new_empty(len(rows[0]), len(matrix))
@@ -154,13 +156,15 @@ class _LinearOf(torch.autograd.Function):
         rows, slope = _rows(inputs), by.flatten(0, -2)
         matrix = weight.to(slope.dtype)
         of_inputs = [torch.empty_like(u) for u in rows]
-        of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        of_bias = slope.sum(0, dtype=weight.dtype) if ctx.needs_input_grad[2] else None
+        there = own_gradient(ctx.weight)
+        fresh = torch.zeros_like(weight) if ctx.needs_input_grad[1] and there is None else None
+        of_weight = there if fresh is None else fresh
+        of_bias = bias_gradient(ctx.bias, slope) if ctx.needs_input_grad[2] else None
         for some in _chunks(rows[0]):
             value = ctx.function.pull([u[some] for u in rows], slope[some] @ matrix, [own[some] for own in of_inputs])
-            if of_weight is not None:
+            if ctx.needs_input_grad[1] and of_weight is not None:
                 product_onto(of_weight, slope[some].T, value.to(slope.dtype))
-        return (None, of_weight, of_bias, *(own.view_as(u) for own, u in zip(of_inputs, inputs, strict=True)))
+        return (None, fresh, of_bias, *(own.view_as(u) for own, u in zip(of_inputs, inputs, strict=True)))
 
 
 def _rows(inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -22,6 +22,7 @@ from transpect.train.job import Job
 from transpect.train.parallel.state import WRITTEN, Pending
 from transpect.train.parallel.world import World
 from transpect.train.progress import Progress
+from transpect.train.readers import readers_of
 from transpect.train.recipe import recipe_data
 from transpect.train.resume import BEST, EMA, LAST
 from transpect.train.state import write_state
@@ -68,6 +69,7 @@ class Session:
         self._dynamics, self._frozen, self._metrics, self._logger = dynamics, frozen, metrics, logger
         self._spec = job.recipe.train
         self._rate = 0.0
+        self._readers = readers_of(job.model, compiled=self._spec.compile)
         self._watch = Watch(job.model.device)
         self._clock = Stopwatch()
         self._meters = Meters(job.recipe.logging.measures, job, optimizer)
@@ -183,6 +185,7 @@ class Session:
             memories=self._job.memories,
             scale=self._dynamics.scale,
             world=self._job.world,
+            readers=self._readers,
         )
         self.progress.tokens += self.update.n_tokens
         self._tokens += self.update.n_tokens

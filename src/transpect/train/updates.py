@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,9 @@ from transpect.train.loss_scale import NO_SCALE, LossScale, NoScale
 from transpect.train.memories import Memories
 from transpect.train.optimizers import set_rate
 from transpect.train.parallel.world import ALONE, World
-from transpect.train.pieces import pieces
+from transpect.train.pieces import beside, can_be_cut, pieces, tokens_of
 from transpect.train.precision import Precision, arithmetic
+from transpect.train.readers import Readers
 
 DRAWS = 100
 """How many updates in a row may come without a single label before that is an error."""
@@ -76,6 +78,7 @@ def update(
     memories: Memories | None = None,
     scale: LossScale | NoScale = NO_SCALE,
     world: World = ALONE,
+    readers: Readers | None = None,
 ) -> Update:
     """Make one update with the gradient of the mean loss over all that is counted in ``batches``.
 
@@ -91,6 +94,7 @@ def update(
         memories: of the updates before, for batches whose rows go on from theirs; None is none yet.
         scale: of the loss, for fp16; where the gradient is not finite no update is made.
         world: the processes that share the batches out; each is given all of them.
+        readers: of ``model``, for pieces that may be read side by side; None is one.
 
     Raises:
         ConfigError: a batch goes on, and ``memories`` do not hold what it goes on from.
@@ -101,16 +105,23 @@ def update(
     totals, tally = total_counts(criterion.counts(batch) for batch in batches), Tally()
     scaled = criterion.scaled(scale.over(totals[0]))
 
-    def mean(batch: Batch) -> Tensor:
+    def mean(reader: Transformer, batch: Batch) -> Tensor:
         with arithmetic(precision, device):
-            sums = scaled.training(model, batch, memories.of(batch))
+            sums = scaled.training(reader, batch, memories.of(batch))
         tally.add(sums)
         return mean_loss(sums.losses, totals)
 
-    shared = world.share(batches, lambda batch: any(criterion.counts(batch)))
-    own = pieces(shared, criterion, device, world)
+    shared = [*world.share(batches, lambda batch: any(criterion.counts(batch)))]
+    cut = can_be_cut(shared, criterion, device, world)
+    count = readers.count if cut and readers is not None else 1
+    if not all(beside(tokens_of(batch), count) for batch in shared):
+        count = 1
+    own = pieces(shared, criterion, count) if cut else shared
     moved = [batch if batch.ids.device == device else batch.to(device) for batch in own]
-    total = world.accumulate(moved, mean, scale.factor, precision)
+    if readers is not None and count > 1:
+        total = readers.accumulate(moved, mean, scale.factor)
+    else:
+        total = world.accumulate(moved, partial(mean, model), scale.factor, precision)
     scale.undo([weight.grad for weight in model.parameters() if weight.grad is not None])
     norm = clip_gradient(model, clip, world)
     made = scale.allows(norm)

@@ -20,10 +20,11 @@ import numpy as np
 
 from transpect.runtime.compiling import compiled
 from transpect.runtime.machine import kernel
-from transpect.runtime.numeric import Number, exponential
+from transpect.runtime.numeric import Number, exponential, quotient
 from transpect.runtime.products.attending import largest_of
 from transpect.runtime.products.kernel import address
 from transpect.runtime.products.tiles import COLUMNS, ROWS, floats_anew, floats_tile
+from transpect.runtime.products.turning import LANES, turned_tile
 
 Array = Any
 QUERIES = 48
@@ -49,23 +50,24 @@ def causal(
     for task in range(part, batch * kv_heads, parts):
         b, k = task // kv_heads, task % kv_heads
         _turn(key[b, :, k], keys)
-        _copy(value[b, :, k], ONE, values)
+        for s in range(length):
+            _copy(value[b, s, k], ONE, values[s])
         for h in range(k * heads // kv_heads, (k + 1) * heads // kv_heads):
             for q in range(0, length, QUERIES):
                 n = min(QUERIES, length - q)
-                _copy(query[b, q : q + n, h], scale, own)
+                for m in range(n):
+                    _copy(query[b, q + m, h], scale, own[m])
                 most[:], sums[:], mixed[:] = -np.inf, np.float32(0.0), np.float32(0.0)
                 for s in range(0, q + n, SEGMENT):
                     count = min(SEGMENT, q + n - s)
-                    _score(own, keys, q, s, count, scores)
+                    _score(own, keys, q, n, s, count, scores)
                     for m in range(n):
                         _share(scores[m], min(count, q + m + 1 - s), count, m, most, sums, mixed)
                     for m in range(0, n, ROWS):
                         _add(address(scores, m), STRIDE, 1, min(count, q + m + ROWS - s), values, s, mixed, m)
                 for m in range(n):
                     total[b, h, q + m] = most[m] + np.float32(math.log(sums[m]))
-                    for e in range(head):
-                        out[b, q + m, h, e] = mixed[m, e] / sums[m]
+                    _copy(mixed[m, :head], quotient(ONE, sums[m]), out[b, q + m, h])
 
 
 @kernel()
@@ -96,22 +98,22 @@ def pull_causal(
         b, k = task // kv_heads, task % kv_heads
         _turn(key[b, :, k], keys)
         _turn(value[b, :, k], values)
-        _copy(key[b, :, k], ONE, plain)
+        for s in range(length):
+            _copy(key[b, s, k], ONE, plain[s])
         by_keys[:], by_values[:] = np.float32(0.0), np.float32(0.0)
         for h in range(k * heads // kv_heads, (k + 1) * heads // kv_heads):
             for q in range(0, length, QUERIES):
                 n = min(QUERIES, length - q)
-                _copy(query[b, q : q + n, h], scale, own)
-                _copy(by[b, q : q + n, h], ONE, slope)
+                for m in range(n):
+                    _copy(query[b, q + m, h], scale, own[m])
+                    _copy(by[b, q + m, h], ONE, slope[m])
                 by_own[:] = np.float32(0.0)
                 for s in range(0, q + n, SEGMENT):
                     count = min(SEGMENT, q + n - s)
-                    _score(own, keys, q, s, count, scores)
-                    _score(slope, values, q, s, count, pulls)
+                    _score(own, keys, q, n, s, count, scores)
+                    _score(slope, values, q, n, s, count, pulls)
                     for m in range(n):
-                        inner = np.float32(0.0)
-                        for e in range(head):
-                            inner += slope[m, e] * out[b, q + m, h, e]
+                        inner = _dot(slope[m], out[b, q + m, h])
                         seen = min(count, q + m + 1 - s)
                         _pull(scores[m], pulls[m], seen, _up(count, ROWS), total[b, h, q + m], inner)
                     for c in range(0, count, ROWS):
@@ -122,12 +124,10 @@ def pull_causal(
                     for m in range(0, n, ROWS):
                         _add(address(pulls, m), STRIDE, 1, min(count, q + m + ROWS - s), plain, s, by_own, m)
                 for m in range(n):
-                    for e in range(head):
-                        of_query[b, q + m, h, e] = scale * by_own[m, e]
+                    _copy(by_own[m, :head], scale, of_query[b, q + m, h])
         for s in range(length):
-            for e in range(head):
-                of_key[b, s, k, e] = by_keys[s, e]
-                of_value[b, s, k, e] = by_values[s, e]
+            _copy(by_keys[s, :head], ONE, of_key[b, s, k])
+            _copy(by_values[s, :head], ONE, of_value[b, s, k])
 
 
 @compiled
@@ -144,26 +144,37 @@ def _panels(length: int, head: int) -> Array:
 @compiled
 def _turn(x: Array, panels: Array) -> None:
     """panels [T/C, E, C] ← x [T, E]: C rows beside each other."""
+    head = x.shape[1]
     for s in range(0, len(x), COLUMNS):
         own, count = panels[s // COLUMNS], min(COLUMNS, len(x) - s)
-        for e in range(x.shape[1]):
+        whole = head // LANES * LANES if count == COLUMNS else 0
+        turned_tile((address(x, s), address(x, 1) - address(x, 0), whole, address(own, 0)))
+        for e in range(whole, head):
             for c in range(count):
                 own[e, c] = x[s + c, e]
 
 
 @compiled
 def _copy(x: Array, factor: Number, out: Array) -> None:
-    for m in range(len(x)):
-        for e in range(x.shape[1]):
-            out[m, e] = factor * x[m, e]
+    """out ← factor · x, of arrays [E]."""
+    for e in range(len(x)):
+        out[e] = factor * x[e]
 
 
 @compiled
-def _score(x: Array, panels: Array, q: int, s: int, count: int, scores: Array) -> None:
-    """scores [Q, S] ← x · panelsᵀ of queries from q on and keys from s on, where a query may see a key."""
+def _dot(x: Array, y: Array) -> Number:
+    total = np.float32(0.0)
+    for e in range(len(y)):
+        total += x[e] * y[e]
+    return total
+
+
+@compiled
+def _score(x: Array, panels: Array, q: int, n: int, s: int, count: int, scores: Array) -> None:
+    """scores [Q, S] ← x · panelsᵀ of n queries from q on and keys from s on, where a query may see a key."""
     for c in range(0, count, COLUMNS):
         panel = address(panels, (s + c) // COLUMNS), 4 * COLUMNS, panels.shape[1]
-        for m in range(max(0, (s + c - q) // ROWS * ROWS), QUERIES, ROWS):
+        for m in range(max(0, (s + c - q) // ROWS * ROWS), n, ROWS):
             own = address(x, m), 4 * x.shape[1], 4
             floats_anew((*own, *panel, address(scores, m) + 4 * c, 4 * STRIDE))
 

@@ -23,7 +23,7 @@ from transpect.core.norms import LayerNorm, Norm, PlainLayerNorm, RMSNorm
 from transpect.core.positions import Alibi, Rope
 from transpect.core.stack_config import StackConfig
 from transpect.interop.blank import blank
-from transpect.train.pieces import rows_at_once
+from transpect.train.pieces import beside, rows_at_once
 from transpect.train.precision import Precision
 from transpect.train.recompute import AT_ONCE
 from transpect.train.watching.measures import part_of
@@ -47,6 +47,7 @@ class Work:
         again: activations are computed again as `recompute_activations` does, which is on a CPU.
         checkpointed: of each layer only its input is kept, and all of it is computed again.
         by_rows: its loss is a sum over rows, so that a CPU may read some at a time (`transpect.train.pieces`).
+        readers: who read pieces of it side by side (`transpect.train.readers`).
     """
 
     rows: int
@@ -59,6 +60,7 @@ class Work:
     again: bool = True
     checkpointed: bool = False
     by_rows: bool = True
+    readers: int = 1
 
     @property
     def n_labels(self) -> int:
@@ -85,9 +87,11 @@ class Work:
     def in_pieces(self) -> tuple[Work, int]:
         """What is read at a time, and how often."""
         if not (self.again and self.by_rows):
-            return self, 1
-        size = rows_at_once(self.rows, self.length + self.source)
-        return self.scaled(size), -(-self.rows // size)
+            return replace(self, readers=1), 1
+        tokens = self.length + self.source
+        size = rows_at_once(self.rows, tokens, self.readers)
+        piece = replace(self.scaled(size), readers=self.readers if beside(tokens, self.readers) else 1)
+        return piece, -(-self.rows // size)
 
 
 @dataclass(frozen=True)

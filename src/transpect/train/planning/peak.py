@@ -84,7 +84,8 @@ def memory_of(
         heap: of a CPU: share of what lives that is held besides, see `transpect.train.planning.rehearsal`.
     """
     weights = sum(part.parameters for part in parts) * WIDE
-    earlier = weights if accumulate > 1 else 0
+    side = min(work.readers, accumulate)
+    earlier = weights * side if accumulate > side else 0
     held = base + weights + optimizer
     kept = [part.kept + part.casts for part in parts]
     if work.checkpointed:
@@ -95,24 +96,24 @@ def memory_of(
     moments: list[tuple[int, str, int, int, int, int]] = []  # total, moment, gradients, loss, passing, parts that live
 
     def moment(name: str, gradients: int, loss: int, passing: int, living: int) -> None:
-        total = held + gradients + loss + passing + sum(kept[:living])
-        moments.append((total, name, gradients, loss, passing, living))
+        total = held + gradients + side * (loss + passing + sum(kept[:living]))
+        moments.append((total, name, gradients, side * loss, side * passing, living))
 
     room = IN_CACHE if work.again else LOGITS_AT_ONCE
     logits = min(max(1, room // vocab_size), work.n_labels) * vocab_size
     lower = 0 if work.low == WIDE else work.low * (logits + table // WIDE)
     moment("loss", earlier, kept[-1] + 2 * WIDE * logits + lower, 0, len(body))
     moment("backward of head", earlier, kept[-1], head.passing, len(body))
-    made = 0 if accumulate > 1 else max(table, head.parameters * WIDE)
+    made = 0 if accumulate > side else side * max(table, head.parameters * WIDE)
     layers = _by_layer(parts)
     for index in range(len(body) - 1, -1, -1):
         part = body[index]
         own = part.parameters * WIDE - (table if tied and part.name == "embeddings" else 0)
         again = layers[part.layer] if work.checkpointed and part.layer != part.name else 0
         moment(f"backward of {part.name}", earlier + made, 0, own + part.passing + again, index + 1)
-        made += 0 if accumulate > 1 else own
+        made += 0 if accumulate > side else side * own
     largest = max((product.k * product.n for part in parts for product in part.products), default=0)
-    moment("update", weights, 0, largest * WIDE if optimizer < 2 * weights else 0, 0)
+    moment("update", weights * side, 0, largest * WIDE if optimizer < 2 * weights else 0, 0)
     if evaluated:
         rows = min(evaluated, max(1, LOGITS_AT_ONCE // vocab_size))
         each = 2 * WIDE + (0 if work.low == WIDE else work.low)
@@ -120,7 +121,7 @@ def memory_of(
     total, name, gradients, loss, passing, living = max(moments)
     activations: dict[str, int] = {}
     for part, own in zip(body[:living], kept[:living], strict=True):
-        activations[part.layer] = activations.get(part.layer, 0) + own
+        activations[part.layer] = activations.get(part.layer, 0) + side * own
     holes = round(heap * (total - base)) if work.again else 0
     return Memory(base, weights, gradients, optimizer, activations, loss, passing, holes, name)
 

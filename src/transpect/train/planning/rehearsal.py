@@ -102,6 +102,7 @@ def _try(asked: dict[str, Any]) -> int:
     from transpect.core.tags import Tags
     from transpect.data.batch import IGNORE, Batch
     from transpect.train.planning.base import first_update
+    from transpect.train.readers import Readers
     from transpect.train.recompute import recompute_activations
     from transpect.train.updates import update
 
@@ -112,6 +113,7 @@ def _try(asked: dict[str, Any]) -> int:
     before = _held("VmRSS")
     model = recompute_activations(Transformer(config, seed=0)).train()
     optimizer = from_data(Optimizer, asked["optimizer"]).build(model)
+    readers = Readers(model, work.readers)
 
     def tags(length: int) -> Tags:
         real = torch.arange(length).expand(work.rows, length) < length - 1
@@ -125,7 +127,7 @@ def _try(asked: dict[str, Any]) -> int:
         source = {"source_ids": ids.new_zeros(work.rows, work.source), "source_tags": tags(work.source)}
     batch = Batch(ids, tags(work.length), labels, **source)
     for _ in range(UPDATES):
-        update(model, optimizer, [batch], rate=1e-4, clip=1.0, precision=work.precision)
+        update(model, optimizer, [batch], rate=1e-4, clip=1.0, precision=work.precision, readers=readers)
     return _held("VmHWM") - before
 
 

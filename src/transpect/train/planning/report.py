@@ -20,6 +20,7 @@ from transpect.train.planning.reading import Reading, work_of
 from transpect.train.planning.rehearsal import holes
 from transpect.train.planning.scaling import Layout
 from transpect.train.planning.seconds import time_of, training_flops
+from transpect.train.readers import how_many
 from transpect.train.recipe import Recipe
 
 
@@ -159,7 +160,8 @@ def plan(
         hardware = replace(hardware, memory=memory)
     if price is not None:
         hardware = replace(hardware, price=price)
-    own = replace(reading.fullest, again=not hardware.gpu)
+    readers = how_many(blank(config), compiled=spec.compile) if here else 1
+    own = replace(reading.fullest, again=not hardware.gpu, readers=readers)
     piece, times = own.in_pieces()
     heap = holes(config, own, spec.optimizer, torch.get_num_threads(), hardware.memory - base) if here else HEAP
     held = memory_of(
@@ -175,7 +177,7 @@ def plan(
     rows = spec.batch_size * spec.accumulate
     fits = held.peak <= hardware.memory * ROOM
     if here and fits:
-        usual, times = mean.in_pieces()
+        usual, times = replace(mean, readers=readers).in_pieces()
         time = time_of(parts_of(config, usual), usual, ThisMachine(), spec.accumulate * times)
         chosen = [Chosen(Layout(), own, spec.accumulate, held, time, {})]
     else:

@@ -23,11 +23,13 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
     from transpect.interop import load_model
     from transpect.train.optimizers import AdamW
     from transpect.train.precision import Precision
+    from transpect.train.readers import readers_of
     from transpect.train.recompute import recompute_activations
     from transpect.train.updates import update
 
     set_threads(options["threads"])
     model = recompute_activations(load_model(options["directory"]).train())
+    readers = readers_of(model)
     optimizer = AdamW(weight_decay=options["decay"]).build(model)
     precision: Precision = "fp32" if options["dtype"] == "float32" else "bf16"
     batches = [
@@ -40,7 +42,15 @@ def load(options: dict[str, Any]) -> tuple[dict[str, Any], Callable[[dict[str, A
         begun = perf_counter()
         for number in range(asked["steps"]):
             batch = batches[number % len(batches)]
-            done = update(model, optimizer, [batch], rate=options["lr"], clip=options["clip"], precision=precision)
+            done = update(
+                model,
+                optimizer,
+                [batch],
+                rate=options["lr"],
+                clip=options["clip"],
+                precision=precision,
+                readers=readers,
+            )
             losses.append(float(done.loss))
         seconds = perf_counter() - begun
         return {
