@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from transpect.core import CausalLM, MaskedLM, ModelConfig, TokenClass, Transformer, override, preset
 from transpect.data.batch import IGNORE
-from transpect.train.cross_entropy import Readout, features_of, label_loss, summed_cross_entropy
+from transpect.train.cross_entropy import Readout, features_of, in_one_pass, label_loss, summed_cross_entropy
 
 N, W, V = 11, 5, 17
 CHUNKS = (1, 3, 4, 11, 1000)
@@ -163,3 +163,23 @@ def test_every_head_is_features_and_a_readout(head: CausalLM | MaskedLM | TokenC
     assert found.keys() == expected.keys()
     for name, grad in found.items():
         torch.testing.assert_close(grad, expected[name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("n", "v"), [(1, 2), (3, 7), (5, 64), (9, 1001)])
+@pytest.mark.parametrize("spread", [1.0, 60.0, 3e4])
+def test_a_gradient_that_takes_the_place_of_logits_is_the_same(n: int, v: int, spread: float, smoothing: float) -> None:
+    """Also where a label's p is 0 in float32."""
+    draw = torch.Generator().manual_seed(v)
+    logits, labels = spread * torch.randn(n, v, generator=draw), torch.randint(v, (n,), generator=draw)
+    wide = logits.double().requires_grad_()
+    exact = torch.nn.functional.cross_entropy(wide, labels, reduction="sum", label_smoothing=smoothing)
+    (expected,) = torch.autograd.grad(exact, wide)
+    apart, own = torch.empty_like(logits), logits.clone()
+    losses = [label_loss(logits, labels, smoothing, slope=apart)]
+    if in_one_pass(own):
+        losses.append(label_loss(own, labels, smoothing, slope=own))
+        assert torch.equal(apart, own)
+    for loss in losses:
+        assert float(loss) == pytest.approx(float(exact), rel=1e-5, abs=1e-5)
+    assert float((apart - expected).abs().max()) <= 1e-6

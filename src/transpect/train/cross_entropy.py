@@ -81,7 +81,8 @@ def summed_cross_entropy(
         at_once: of how many tokens there are logits at a time.
         scale: see `summed_over_logits`.
     """
-    return summed_over_logits(features, readout, _Labels(labels, smoothing), at_once=at_once, scale=scale)
+    term = _Labels(labels, smoothing)
+    return summed_over_logits(features, readout, term, at_once=at_once, scale=scale, in_place=True)
 
 
 class Term(Protocol):
@@ -98,7 +99,13 @@ class Term(Protocol):
 
 
 def summed_over_logits(
-    features: Tensor, readout: Readout, term: Term, *, at_once: int = 1024, scale: float = 1.0
+    features: Tensor,
+    readout: Readout,
+    term: Term,
+    *,
+    at_once: int = 1024,
+    scale: float = 1.0,
+    in_place: bool = False,
 ) -> Tensor:
     """The sum of a term over all tokens; it can be differentiated once.
 
@@ -109,9 +116,10 @@ def summed_over_logits(
         at_once: of how many tokens there are logits at a time.
         scale: about what the backward pass will begin with. The gradient is made that large from the start, which
             changes nothing but what float16 has no numbers for.
+        in_place: where logits are `in_one_pass`, the term may be given them as the place for their gradient.
     """
     apply: Callable[..., Tensor] = _Summed.apply
-    return apply(features, readout.weight, readout.bias, term, readout.cap, at_once, scale)
+    return apply(features, readout.weight, readout.bias, term, readout.cap, at_once, scale, in_place)
 
 
 class _Summed(torch.autograd.Function):
@@ -125,6 +133,7 @@ class _Summed(torch.autograd.Function):
         cap: float | None,
         at_once: int,
         scale: float,
+        in_place: bool,
     ) -> Tensor:
         grads = [
             torch.zeros_like(given) if given is not None and needed else None
@@ -134,7 +143,8 @@ class _Summed(torch.autograd.Function):
         rows, matrix = lowered(features, weight)
         size = max(1, min(at_once, len(rows)))  # of a process's share, there may be no row
         wide = torch.promote_types(rows.dtype, torch.float32)
-        logits, slope = (rows.new_empty(size, len(weight), dtype=wide) for _ in range(2))
+        logits = rows.new_empty(size, len(weight), dtype=wide)
+        slope = logits if in_place and cap is None and in_one_pass(logits) else torch.empty_like(logits)
         total = rows.new_zeros((), dtype=wide)
         with as_it_is(rows.device):
             for start in range(0, len(rows), size):
@@ -168,7 +178,7 @@ class _Summed(torch.autograd.Function):
         rest = by / ctx.scale
         of_features, *grads = ctx.saved_tensors
         own = (added(*both, rest) for both in zip(ctx.weights, grads, strict=True))
-        return (None if of_features is None else of_features * rest, *own, None, None, None, None)
+        return (None if of_features is None else of_features * rest, *own, None, None, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -182,15 +192,22 @@ class _Labels:
         return label_loss(logits, self.labels[some], self.smoothing, slope=slope)
 
 
-def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, *, slope: Tensor) -> Tensor:
-    """The summed loss of [n, V]; its gradient by the logits is written to ``slope``."""
-    from transpect.runtime.borrowed import can_borrow, run_on_torch, serves
+def in_one_pass(logits: Tensor) -> bool:
+    """Whether `label_loss` goes over them row by row, so that their gradient may take their place."""
+    from transpect.runtime.borrowed import can_borrow, serves
 
-    if can_borrow() and serves(logits, slope):
-        from transpect.runtime.kernels.label_loss import label_loss as in_one_pass
+    return can_borrow() and serves(logits)
+
+
+def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, *, slope: Tensor) -> Tensor:
+    """The summed loss of [n, V]; its gradient by the logits is written to ``slope``: where these are `in_one_pass`, in
+    their own place if it is the same tensor."""
+    if in_one_pass(logits) and in_one_pass(slope):
+        from transpect.runtime.borrowed import run_on_torch
+        from transpect.runtime.kernels.label_loss import label_loss as pass_over
 
         losses = logits.new_empty(len(logits))
-        run_on_torch(in_one_pass, logits, labels, smoothing, slope, losses)
+        run_on_torch(pass_over, logits, labels, smoothing, slope, losses)
         return losses.sum()
     at = labels[:, None]
     torch.softmax(logits, -1, out=slope)

@@ -102,7 +102,8 @@ def memory_of(
     room = IN_CACHE if work.again else LOGITS_AT_ONCE
     logits = min(max(1, room // vocab_size), work.n_labels) * vocab_size
     lower = 0 if work.low == WIDE else work.low * (logits + table // WIDE)
-    moment("loss", earlier, kept[-1] + 2 * WIDE * logits + lower, 0, len(body))
+    places = 1 if work.again and work.low == WIDE else 2  # on a CPU their gradient takes the logits' own
+    moment("loss", earlier, kept[-1] + places * WIDE * logits + lower, 0, len(body))
     moment("backward of head", earlier, kept[-1], head.passing, len(body))
     made = 0 if accumulate > side else side * max(table, head.parameters * WIDE)
     layers = _by_layer(parts)
