@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 from transpect.core import Tags, Transformer, override, preset
 from transpect.data.batch import IGNORE, Batch
 from transpect.train import pieces
+from transpect.train.accumulating import Linear, Table
 from transpect.train.criteria import CROSS_ENTROPY
 from transpect.train.optimizers import Sgd
 from transpect.train.products import onto_gradients
@@ -144,3 +146,22 @@ def test_only_backward_adds_to_gradients_that_are_there(name: str) -> None:
     with onto_gradients():
         torch.autograd.backward(3.0 * loss())
     assert float((flat(weight.grad for weight in weights) - 4.0 * first).norm()) <= 1e-5 * float(first.norm())
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (3,), (2, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_layer_of_any_number_of_rows_is_torchs(shape: tuple[int, ...], bias: bool) -> None:
+    plain = torch.nn.Linear(5, 4, bias=bias)
+    x = torch.arange(1.0, 1 + 5 * math.prod(shape)).view(*shape, 5).requires_grad_()
+    found, expected = (
+        torch.autograd.grad(layer(x).square().sum(), [x, *plain.parameters()]) for layer in (Linear.over(plain), plain)
+    )
+    assert all(torch.allclose(*both) for both in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (3,), (2, 3)])
+def test_a_table_of_any_number_of_rows_is_torchs(shape: tuple[int, ...]) -> None:
+    plain = torch.nn.Embedding(7, 4)
+    ids = torch.arange(math.prod(shape)).view(shape) % 2
+    found = [torch.autograd.grad(layer(ids).square().sum(), plain.weight)[0] for layer in (plain, Table.over(plain))]
+    assert torch.allclose(*found)

@@ -52,7 +52,7 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
         (x,), rows = ctx.saved_tensors, by.flatten(0, -2)
-        of_x = (rows @ ctx.weight).view(*by.shape[:-1], -1) if ctx.needs_input_grad[0] else None
+        of_x = (rows @ ctx.weight).view_as(x) if ctx.needs_input_grad[0] else None
         of_weight = weight_gradient(ctx.weight, rows, x.flatten(0, -2)) if ctx.needs_input_grad[1] else None
         of_bias = bias_gradient(ctx.bias, rows) if ctx.needs_input_grad[2] else None
         return of_x, of_weight, of_bias
