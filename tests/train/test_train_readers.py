@@ -156,7 +156,7 @@ def test_a_linear_layer_of_any_number_of_rows_is_torchs(shape: tuple[int, ...], 
     found, expected = (
         torch.autograd.grad(layer(x).square().sum(), [x, *plain.parameters()]) for layer in (Linear.over(plain), plain)
     )
-    assert all(torch.allclose(*both) for both in zip(found, expected, strict=True))
+    assert all(torch.allclose(own, theirs) for own, theirs in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (3,), (2, 3)])
@@ -164,4 +164,4 @@ def test_a_table_of_any_number_of_rows_is_torchs(shape: tuple[int, ...]) -> None
     plain = torch.nn.Embedding(7, 4)
     ids = torch.arange(math.prod(shape)).view(shape) % 2
     found = [torch.autograd.grad(layer(ids).square().sum(), plain.weight)[0] for layer in (plain, Table.over(plain))]
-    assert torch.allclose(*found)
+    assert torch.allclose(found[0], found[1])
